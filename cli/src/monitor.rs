@@ -31,6 +31,12 @@ pub fn check(flags: &Flags, network: &Network) -> Result<()> {
     if *network == Network::User {
         return Err(refused("--network user", "Firecracker has tap devices only: use tap (as root) or none"));
     }
+    if let Some(disk) = flags.mount.iter().find(|words| words.contains("type=disk")) {
+        return Err(refused(
+            &format!("--mount {disk}"),
+            "its block device is not there yet; use --machine microvm, qemu or process",
+        ));
+    }
     if let Some(volume) = flags.volume.first().or_else(|| flags.mount.iter().find(|m| !is_of_memory(m))) {
         return Err(no_volumes(volume));
     }

@@ -60,11 +60,17 @@ pub fn drives(flags: &Flags) -> Result<Vec<Drive>> {
              that any program opens give a volume (-v)"
         )));
     }
-    if drives.len() > api_boot::MAX_DRIVES {
-        let (given, most) = (drives.len(), api_boot::MAX_DRIVES);
-        return Err(Fault::new(format!("--drive: {given} disks; a machine has {most} at most")));
-    }
+    check_count(&drives)?;
     Ok(drives)
+}
+
+/// A machine has few disks.
+pub fn check_count(drives: &[Drive]) -> Result<()> {
+    let (given, most) = (drives.len(), api_boot::MAX_DRIVES);
+    if given <= most {
+        return Ok(());
+    }
+    Err(Fault::new(format!("--drive: {given} disks; a machine has {most} at most")))
 }
 
 /// Reads one `--drive`.
@@ -73,11 +79,64 @@ fn drive(text: &str) -> Result<Drive> {
         Some(file) => (file, true),
         None => (text.strip_suffix(":rw").unwrap_or(text), false),
     };
-    let mut drive = Drive { file: file.into(), read_only };
+    let mut drive = Drive { file: file.into(), read_only, guest: None };
     drives::check(&drive).map_err(|e| Fault::new(e.to_string()))?;
     // The machine may be started from another directory.
     drive.file = drive.file.canonicalize().map_err(|e| Fault::new(format!("--drive {text}: {e}")))?;
     Ok(drive)
+}
+
+/// The drive of a disk that is mounted. With a size, a file that is missing is made, with a file system of mkfs.ext4(8).
+pub fn disk(disk: &Disk) -> Result<Drive> {
+    let Disk { source, guest, read_only, size } = disk;
+    let file = Path::new(source);
+    if let Some(size) = size
+        && !file.exists()
+    {
+        make_disk(file, *size)?;
+    }
+    let mut drive = Drive { file: file.into(), read_only: *read_only, guest: Some(guest.clone()) };
+    drives::check(&drive).map_err(|e| {
+        let hint = if file.exists() { "" } else { "; or add size=2G to have it made with a file system" };
+        Fault::new(format!("{e}{hint}"))
+    })?;
+    // The machine may be started from another directory.
+    drive.file = file.canonicalize().map_err(|e| Fault::new(format!("disk {source}: {e}")))?;
+    Ok(drive)
+}
+
+/// Of a disk that mkfs.ext4 gives a journal.
+const LEAST_DISK: u64 = 8 << 20;
+
+fn make_disk(file: &Path, size: u64) -> Result<()> {
+    let wrong = |why: String| Fault::new(format!("disk {}: {why}", file.display()));
+    if size < LEAST_DISK {
+        return Err(wrong("a disk with a journal has at least 8M".into()));
+    }
+    // In place only when it is whole: whoever looks for it meanwhile, or after a failure, finds none.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let new =
+        tempfile::NamedTempFile::new_in(folder).map_err(|e| wrong(format!("it cannot be made: {e}")))?;
+    let whole = size.next_multiple_of(drives::SECTOR);
+    new.as_file().set_len(whole).map_err(|e| wrong(format!("it cannot be {size} bytes large: {e}")))?;
+    // Debian has it where only root's shells look.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let made = std::process::Command::new("mkfs.ext4")
+        .env("PATH", path)
+        .args(["-q", "-F", "-E", "root_owner=0:0,lazy_itable_init=1"])
+        .arg(new.path())
+        .output()
+        .map_err(|e| wrong(format!("mkfs.ext4 (package e2fsprogs) cannot be run: {e}")))?;
+    if !made.status.success() {
+        let text = String::from_utf8_lossy(&made.stderr);
+        return Err(wrong(format!("mkfs.ext4 fails: {}", text.trim())));
+    }
+    match new.persist_noclobber(file) {
+        Ok(_) => Ok(()),
+        // Another machine has made it at the same time.
+        Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(wrong(format!("it cannot be made: {}", e.error))),
+    }
 }
 
 /// A volume over the directory in which the image has its program leaves nothing to run, unless it brings one itself.
@@ -112,13 +171,24 @@ pub enum Mounted {
     /// A directory, file or volume, as `-v` says it.
     Volume(String),
     Memory(Memory),
+    Disk(Disk),
+}
+
+/// A file of this host with an ext4 file system.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Disk {
+    pub source: String,
+    pub guest: String,
+    pub read_only: bool,
+    /// A file that is missing is made with so many bytes.
+    pub size: Option<u64>,
 }
 
 /// Reads the words of one `--mount`.
 pub fn mount(text: &str) -> Result<Mounted> {
     let wrong = |why: &str| Fault { code: 2, message: format!("--mount {text}: {why}") };
     let (mut kind, mut source, mut target, mut read_only) = ("volume", None, None, false);
-    let (mut size, mut mode) = (None, None);
+    let (mut size, mut mode, mut disk_size) = (None, None, None);
     for word in text.split(',') {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         match key {
@@ -127,11 +197,12 @@ pub fn mount(text: &str) -> Result<Mounted> {
             "target" | "destination" | "dst" => target = Some(value),
             "readonly" | "ro" => read_only = value != "false",
             "tmpfs-size" => size = Some(memory_size(value).map_err(|e| wrong(&e))?),
+            "size" => disk_size = Some(memory_size(value).map_err(|e| wrong(&e))?),
             "tmpfs-mode" => mode = Some(octal(value).map_err(|e| wrong(&e))?),
             "bind-propagation" | "consistency" | "volume-nocopy" => {}
             _ => {
                 return Err(wrong(&format!(
-                    "there is no `{key}`; write type, source, target, readonly, tmpfs-size and tmpfs-mode"
+                    "there is no `{key}`; write type, source, target, readonly, size, tmpfs-size and tmpfs-mode"
                 )));
             }
         }
@@ -140,7 +211,18 @@ pub fn mount(text: &str) -> Result<Mounted> {
     if kind != "tmpfs" && (size.is_some() || mode.is_some()) {
         return Err(wrong("tmpfs-size and tmpfs-mode are for type=tmpfs"));
     }
+    if kind != "disk" && disk_size.is_some() {
+        return Err(wrong("size is for type=disk"));
+    }
     let source = match kind {
+        "disk" => {
+            let source = source.ok_or_else(|| wrong("say source=FILE"))?.to_string();
+            let guest = absolute(target).map_err(|e| wrong(&e))?;
+            if read_only && disk_size.is_some() {
+                return Err(wrong("size is for a disk that is made, and readonly would leave it empty"));
+            }
+            return Ok(Mounted::Disk(Disk { source, guest, read_only, size: disk_size }));
+        }
         "bind" => {
             let source = source.ok_or_else(|| wrong("say source=HOST"))?;
             // Never the name of a volume.
@@ -159,7 +241,7 @@ pub fn mount(text: &str) -> Result<Mounted> {
                 exec: false,
             }));
         }
-        other => return Err(wrong(&format!("`{other}` is none of bind, volume and tmpfs"))),
+        other => return Err(wrong(&format!("`{other}` is none of bind, volume, tmpfs and disk"))),
     };
     Ok(Mounted::Volume(format!("{source}:{target}{}", if read_only { ":ro" } else { "" })))
 }
@@ -242,6 +324,8 @@ mod tests {
         let volume = |text: &str| Mounted::Volume(text.into());
         assert_eq!(mount("type=bind,source=data,target=/data,readonly").unwrap(), volume("./data:/data:ro"));
         assert_eq!(mount("src=cache,dst=/c").unwrap(), volume("cache:/c"));
+        let disk = Disk { source: "a.img".into(), guest: "/x".into(), read_only: false, size: Some(2 << 30) };
+        assert_eq!(mount("type=disk,source=a.img,target=/x,size=2G").unwrap(), Mounted::Disk(disk));
         let memory = Memory { guest: "/x".into(), size: Some(1 << 20), mode: 0o700, exec: false };
         let words = "type=tmpfs,target=/x,tmpfs-size=1m,tmpfs-mode=700";
         assert_eq!(mount(words).unwrap(), Mounted::Memory(memory));
@@ -250,6 +334,9 @@ mod tests {
             ("type=tmpfs,source=a,target=/x", "empty at first"),
             ("source=a,target=/x,tmpfs-size=1m", "type=tmpfs"),
             ("type=bind,target=/x", "source"),
+            ("type=disk,target=/x", "source=FILE"),
+            ("type=disk,source=a,target=/x,readonly,size=1m", "leave it empty"),
+            ("source=a,target=/x,size=1m", "type=disk"),
             ("type=npipe,target=/x", "`npipe`"),
             ("x=y", "no `x`"),
         ] {

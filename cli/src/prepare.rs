@@ -249,12 +249,21 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let mut volumes: Vec<Mount> =
         flags.volume.iter().map(|v| volume(v, Path::new("."))).collect::<Result<_>>()?;
-    let drives = mounts::drives(flags)?;
+    let mut drives = mounts::drives(flags)?;
+    let mut disks = Vec::new();
     let mut tmpfs = flags.tmpfs.iter().map(|text| mounts::tmpfs(text)).collect::<Result<Vec<_>>>()?;
     for words in &flags.mount {
         match mounts::mount(words)? {
             Mounted::Volume(text) => volumes.push(volume(&text, Path::new("."))?),
             Mounted::Memory(memory) => tmpfs.push(memory),
+            Mounted::Disk(_) if flags.kernel == KernelKind::Linux || flags.r#static => {
+                return Err(Fault::new(format!(
+                    "--mount {words}: the file system on a disk is that of --kernel micro, for programs that are not linked with it; give a \
+                     volume (-v), or leave out {}",
+                    if flags.r#static { "--static" } else { "--kernel linux" },
+                )));
+            }
+            Mounted::Disk(disk) => disks.push(disk),
         }
     }
     let hosts = flags.add_host.iter().map(|text| host(text)).collect::<Result<Vec<_>>>()?;
@@ -266,13 +275,27 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         set.insert(key.to_string(), value.to_string());
     }
     crate::malloc::check(flags, platform, &mut set)?;
+    if let Some(disk) = disks.first()
+        && set.entry("ext4".into()).or_insert_with(|| "on".into()) != "on"
+    {
+        return Err(Fault::new(format!(
+            "--set ext4=off: the disk {} has that file system; leave out one of the two",
+            disk.source
+        )));
+    }
+    let is_on = |key: &str| set.get(key).is_some_and(|value| value == "on");
     if flags.r#static {
         crate::linked::check(flags, platform, &mut set)?;
-    } else if set.get("nvme").is_some_and(|value| value == "on") {
+    } else if is_on("nvme") && !is_on("ext4") {
         return Err(Fault::new(
-            "--set nvme=on: only a program that is linked with the kernel drives a disk (unilith/blockdev.h): add --static",
+            "--set nvme=on: nobody would use a disk; add --set ext4=on, or --static for a program that drives disks itself \
+             (unilith/blockdev.h)",
         ));
     }
+    for disk in &disks {
+        drives.push(mounts::disk(disk)?);
+    }
+    mounts::check_count(&drives)?;
     // Before the long work.
     processors(flags, None, platform, &set)?;
     // What an installed command cannot have is said as well.

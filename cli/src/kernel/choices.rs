@@ -63,8 +63,14 @@ pub const CHOICES: [Choice; 21] = [
     part("dhcp", "ask the network for an address, which `run` does not need", &[("off", ""), ("on", "dhcp")]),
     // Machines of `run` have virtio devices.
     part("e1000", "Intel's network cards, which `run` does not need", &[("off", ""), ("on", "e1000")]),
-    // Their disks are virtio's, too; and a program that is not linked with the kernel drives none.
-    part("nvme", "disks behind NVM Express, for programs of --static", &[("off", ""), ("on", "nvme")]),
+    // Their disks are virtio's, too.
+    part(
+        "nvme",
+        "disks behind NVM Express, for programs of --static and for ext4",
+        &[("off", ""), ("on", "nvme")],
+    ),
+    // Put in where a disk is mounted.
+    part("ext4", "disks (/dev/vda) and the file system ext4", &[("off", ""), ("on", "ext4")]),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     part(
         "packet",

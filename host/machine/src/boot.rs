@@ -49,6 +49,10 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         mode: t.mode,
         exec: t.exec,
     };
+    let disk = |(n, drive): (usize, &crate::record::Drive)| {
+        let path = drive.guest.clone()?;
+        Some(api_boot::Disk { index: n as u8, path, read_only: drive.read_only })
+    };
     let rlimit = |l: &Rlimit| api_boot::Rlimit { resource: l.resource, soft: l.soft, hard: l.hard };
     let mut boot = BootConfig {
         hostname: Some(spec.hostname.clone()),
@@ -63,6 +67,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         no_new_privileges: spec.no_new_privileges,
         confinement: confinement(&spec.confinement),
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
+        disks: spec.drives.iter().enumerate().filter_map(disk).collect(),
         tmpfs: spec.tmpfs.iter().map(tmpfs).collect(),
         read_only: spec.read_only,
         epoch_ns: Some(now_ms() * 1_000_000),

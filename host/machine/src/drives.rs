@@ -32,12 +32,15 @@ impl Drives {
             match lock(&file) {
                 Ok(()) => Ok((file, drive.read_only)),
                 Err(TryLockError::WouldBlock) => Err(refused(
-                    &drive.file,
-                    "another machine has it; stop that one, or give every machine `:ro`",
+                    drive,
+                    match drive.guest {
+                        None => "another machine has it; stop that one, or give every machine `:ro`",
+                        Some(_) => {
+                            "another machine has it; stop that one, or mount it with `readonly` in every machine"
+                        }
+                    },
                 )),
-                Err(TryLockError::Error(e)) => {
-                    Err(refused(&drive.file, &format!("it cannot be locked: {e}")))
-                }
+                Err(TryLockError::Error(e)) => Err(refused(drive, &format!("it cannot be locked: {e}"))),
             }
         };
         spec.drives.iter().map(open).collect::<Result<_, _>>().map(Drives)
@@ -54,13 +57,14 @@ pub fn check(drive: &Drive) -> Result<(), MachineError> {
     open(drive).map(drop)
 }
 
-fn refused(file: &Path, why: &str) -> MachineError {
-    MachineError::Drive(format!("--drive {}: {why}", file.display()))
+fn refused(drive: &Drive, why: &str) -> MachineError {
+    let what = if drive.guest.is_some() { "disk" } else { "--drive" };
+    MachineError::Drive(format!("{what} {}: {why}", drive.file.display()))
 }
 
 fn open(drive: &Drive) -> Result<File, MachineError> {
     let path = &drive.file;
-    let wrong = |why: &str| Err(refused(path, why));
+    let wrong = |why: &str| Err(refused(drive, why));
     // Before it is opened: to open a device or a pipe may do something, or never return.
     match path.metadata() {
         Ok(found) if found.is_dir() => {
@@ -81,7 +85,7 @@ fn open(drive: &Drive) -> Result<File, MachineError> {
     let file = match File::options().read(true).write(!drive.read_only).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied && !drive.read_only => {
-            return wrong("you may not write to it; add :ro if it is only read");
+            return wrong("you may not write to it; add :ro (of --mount, readonly) if it is only read");
         }
         Err(e) => return wrong(&e.to_string()),
     };
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn what_cannot_be_a_disk_is_named_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
-        let drive = |name: &str| Drive { file: folder.path().join(name), read_only: false };
+        let drive = |name: &str| Drive { file: folder.path().join(name), read_only: false, guest: None };
         fs::write(drive("empty").file, "").unwrap();
         fs::write(drive("odd").file, [0; 513]).unwrap();
         fs::write(drive("disk").file, [0; 1024]).unwrap();
@@ -117,7 +121,7 @@ mod tests {
             (drive("empty"), "empty"),
             (drive("odd"), "513 bytes are not a multiple"),
             (drive("."), "a directory"),
-            (Drive { file: "/dev/null".into(), read_only: true }, "no regular file"),
+            (Drive { file: "/dev/null".into(), read_only: true, guest: None }, "no regular file"),
         ] {
             let text = says(&drive);
             assert!(text.starts_with("--drive ") && text.contains(reason), "{text}");
@@ -130,8 +134,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("disk");
         fs::write(&file, [0; 512]).unwrap();
-        let with =
-            |read_only| Spec { drives: vec![Drive { file: file.clone(), read_only }], ..spec("aa11", "one") };
+        let with = |read_only| Spec {
+            drives: vec![Drive { file: file.clone(), read_only, guest: None }],
+            ..spec("aa11", "one")
+        };
         let writer = Drives::open(&with(false)).unwrap();
         for read_only in [false, true] {
             let error = Drives::open(&with(read_only)).unwrap_err().to_string();

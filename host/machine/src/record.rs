@@ -166,6 +166,9 @@ impl Mount {
 pub struct Drive {
     pub file: PathBuf,
     pub read_only: bool,
+    /// Where its file system is mounted; `None`: the program drives the device itself.
+    #[serde(default)]
+    pub guest: Option<String>,
 }
 
 /// A file system in the machine's memory.

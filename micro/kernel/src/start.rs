@@ -39,12 +39,14 @@ fn first_thread() {
     let boot = BOOT.lock().take();
     #[cfg_attr(not(any(feature = "net-tcpip", feature = "linked")), allow(unused_mut))]
     let Some(mut boot) = boot else { return };
-    #[cfg_attr(not(any(feature = "net-tcpip", feature = "overlay")), allow(unused_mut))]
+    #[cfg_attr(not(any(feature = "net-tcpip", feature = "overlay", feature = "ext4")), allow(unused_mut))]
     let mut devices = machine::devices();
     #[cfg(all(feature = "net-tcpip", not(feature = "linked")))]
     crate::network::start(&mut boot.config, &mut devices);
     #[cfg(feature = "overlay")]
     crate::overlay::start(&mut devices);
+    #[cfg(all(feature = "ext4", not(feature = "linked")))]
+    devices.disks(&mut posix::disks::add);
     #[cfg(all(feature = "net-unix", not(feature = "linked")))]
     start_unix();
     #[cfg(feature = "linked")]

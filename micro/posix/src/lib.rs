@@ -23,6 +23,7 @@ pub mod cgroup;
 pub mod confinement;
 pub mod containers;
 pub mod cpu_time;
+pub mod disks;
 // Of an image with a linked program most of this is left out by the linker.
 #[cfg_attr(feature = "linked", allow(dead_code))]
 pub mod dispatch;

@@ -84,7 +84,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         Some(("proc", proc.clone())),
         Some(("sysfs", sys.clone())),
     ];
-    mount(&namespace, "/dev", dev, "devtmpfs", MountFlags(MountFlags::NOSUID))?;
+    mount(&namespace, "/dev", dev.clone(), "devtmpfs", MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
     mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
     let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
@@ -96,6 +96,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     for volume in boot.config.volumes.iter().filter(|volume| volume.path != "/") {
         mount_volume(&namespace, volume)?;
     }
+    crate::disks::start(&namespace, &dev, &boot.config)?;
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         directory(&namespace, path, permissions)?;
     }

@@ -25,6 +25,7 @@
 //! | `masked` | an absolute path that shows nothing: a file is /dev/null, a directory empty; one that is not there is passed over; may repeat |
 //! | `readonly` | an absolute path that may not be written to, as `masked`; may repeat |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; `TAG/file:PATH`: the file of that name in the export; may repeat |
+//! | `disk` | `N:PATH` or `N:PATH:ro`: mount the ext4 file system of the disk N, counted from 0, at PATH; may repeat |
 //! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), MODE in octal digits; may repeat |
 //! | `root` | `ro`: the program may not write to the root file system |
 //! | `host` | a line for /etc/hosts; may repeat |
@@ -110,6 +111,16 @@ pub struct Volume {
     pub file: bool,
 }
 
+/// A disk with a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its place among the machine's block devices.
+    pub index: u8,
+    /// Absolute path in the machine.
+    pub path: String,
+    pub read_only: bool,
+}
+
 /// A file system in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tmpfs {
@@ -171,6 +182,7 @@ pub struct BootConfig {
     pub no_new_privileges: bool,
     pub confinement: Confinement,
     pub volumes: Vec<Volume>,
+    pub disks: Vec<Disk>,
     pub tmpfs: Vec<Tmpfs>,
     /// The program may not write to the root file system.
     pub read_only: bool,
@@ -352,6 +364,9 @@ impl BootConfig {
             let (file, ro) = (if v.file { "/file" } else { "" }, if v.read_only { ":ro" } else { "" });
             put("vol", &format!("{}{file}:{}{ro}", v.tag, v.path));
         }
+        for d in &self.disks {
+            put("disk", &format!("{}:{}{}", d.index, d.path, if d.read_only { ":ro" } else { "" }));
+        }
         for t in &self.tmpfs {
             let exec = if t.exec { ":exec" } else { "" };
             put("tmpfs", &format!("{}:{}:{:o}{exec}", t.path, t.size, t.mode));
@@ -528,6 +543,14 @@ impl BootConfig {
                     return Err(bad(word, "an absolute path in the machine"));
                 }
                 self.volumes.push(Volume { tag: tag.to_string(), path: path.to_string(), read_only, file });
+            }
+            "disk" => {
+                let (rest, read_only) =
+                    value.strip_suffix(":ro").map_or((value.as_str(), false), |r| (r, true));
+                let parts = rest.split_once(':').and_then(|(n, path)| Some((n.parse().ok()?, path)));
+                let parts = parts.filter(|(n, path)| usize::from(*n) < MAX_DRIVES && path.starts_with('/'));
+                let (index, path) = parts.ok_or_else(|| bad(word, "N:PATH or N:PATH:ro"))?;
+                self.disks.push(Disk { index, path: path.to_string(), read_only });
             }
             "tmpfs" => {
                 let (rest, exec) =

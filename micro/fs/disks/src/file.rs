@@ -95,7 +95,8 @@ impl File for DiskFile {
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             };
-            let mut left = usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX).min(to.remaining());
+            let mut left =
+                usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX).min(to.remaining());
             let mut start = within;
             let before = done;
             for frame in &frames {

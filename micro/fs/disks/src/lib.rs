@@ -83,6 +83,9 @@ pub fn mount(number: u64, read_only: bool) -> Result<Arc<dyn Inode>> {
         if slot.device.has_writers() {
             return Err(EBUSY);
         }
+        if slot.device.info.read_only && !read_only {
+            return Err(EACCES);
+        }
         slot.is_busy = true;
         slot.device.clone()
     };

@@ -6,9 +6,7 @@ use crate::volume::Volume;
 use abi::{Errno, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use api_fs::{
-    DirEntry, File, FileType, Inode, InodeFlags, Mounts, SetAttr, Stat, StatFs, Timespec,
-};
+use api_fs::{DirEntry, File, FileType, Inode, InodeFlags, Mounts, SetAttr, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
 use ext4::{Core, New};

@@ -326,7 +326,11 @@ impl Core {
 
     /// Zeroes the rest of the page with this place.
     pub(crate) fn zero_page_from(&mut self, number: u32, place: u64) -> Result<()> {
-        if place.is_multiple_of(PAGE) { Ok(()) } else { self.zero_in_page(number, place, (place / PAGE + 1) * PAGE) }
+        if place.is_multiple_of(PAGE) {
+            Ok(())
+        } else {
+            self.zero_in_page(number, place, (place / PAGE + 1) * PAGE)
+        }
     }
 
     fn zero_in_page(&mut self, number: u32, start: u64, end: u64) -> Result<()> {

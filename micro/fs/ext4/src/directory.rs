@@ -93,7 +93,8 @@ impl<'a> Iterator for Entries<'a> {
             return Some(Err(EUCLEAN));
         }
         self.at = offset + length;
-        let name = if inode == 0 { &[][..] } else { &self.block[offset + HEADER..offset + HEADER + name_length] };
+        let name =
+            if inode == 0 { &[][..] } else { &self.block[offset + HEADER..offset + HEADER + name_length] };
         Some(Ok(Entry { offset, length, inode, kind: self.block[offset + 7], name }))
     }
 }
@@ -180,7 +181,8 @@ impl Core {
         let physical = self.directory_block(directory, logical)?;
         let block = self.buffers.get(physical, Kind::Directory(directory.seed))?;
         for entry in Entries::new(block) {
-            let entry = entry.inspect_err(|_| log_damage("a directory is damaged", directory.number.into()))?;
+            let entry =
+                entry.inspect_err(|_| log_damage("a directory is damaged", directory.number.into()))?;
             if let Some(found) = look(&entry) {
                 return Ok(Some(found));
             }
@@ -342,7 +344,8 @@ impl Core {
             with_room = self.indexes.get(&directory.number).and_then(|index| index.with_room(wanted as u16));
         } else {
             for logical in 0..blocks {
-                let has_room = self.scan(directory, logical, |entry| (entry.room() >= wanted).then_some(()))?;
+                let has_room =
+                    self.scan(directory, logical, |entry| (entry.room() >= wanted).then_some(()))?;
                 if has_room.is_some() {
                     with_room = Some(logical);
                     break;
@@ -374,7 +377,9 @@ impl Core {
     fn grow_directory(&mut self, directory: &mut Inode) -> Result<u32> {
         let logical = self.directory_blocks(directory)?;
         let block_size = self.superblock.block_size;
-        let goal = self.last_extent(directory)?.map_or(self.next_block, |last| last.physical + u64::from(last.count));
+        let goal = self
+            .last_extent(directory)?
+            .map_or(self.next_block, |last| last.physical + u64::from(last.count));
         let (physical, _) = self.allocate(goal, 1)?;
         let extent = Extent { logical, count: 1, physical, is_unwritten: false };
         self.insert(directory, extent)?;
@@ -497,7 +502,8 @@ impl Core {
                 }
                 debug_assert!(entry.name.len() <= NAME_MAX);
                 let mut name = Vec::new();
-                if name.reserve_exact_fallibly(entry.name.len()).is_err() || out.reserve_fallibly(1).is_err() {
+                if name.reserve_exact_fallibly(entry.name.len()).is_err() || out.reserve_fallibly(1).is_err()
+                {
                     return Some(ENOMEM);
                 }
                 name.extend_from_slice(entry.name);

@@ -217,9 +217,7 @@ impl Core {
     fn store(&mut self, inode: &mut Inode, node: &Node) -> Result<()> {
         match node.block {
             None => inode.block_mut().copy_from_slice(&node.bytes),
-            Some(block) => {
-                self.buffers.edit(block, Kind::Extents(inode.seed))?.copy_from_slice(&node.bytes)
-            }
+            Some(block) => self.buffers.edit(block, Kind::Extents(inode.seed))?.copy_from_slice(&node.bytes),
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 use crate::buffers::Kind;
 use crate::bytes::*;
 use crate::checksum::{crc16, crc32c};
+use crate::log_damage;
 use crate::mount::Core;
 use crate::superblock::{Checksums, Superblock, field};
-use crate::log_damage;
 use abi::{Result, errno::*};
 use api_alloc::Reserve;
 use api_fs::zeroed;
@@ -379,8 +379,10 @@ impl Core {
         let (free, directories) = self.with_group(group, |descriptor| {
             (descriptor.number(at::FREE_INODES), descriptor.number(at::DIRECTORIES))
         })?;
-        let free = change(free, takes).filter(|free| *free <= self.superblock.inodes_per_group).ok_or(EUCLEAN)?;
-        let directories = if is_directory { change(directories, !takes).ok_or(EUCLEAN)? } else { directories };
+        let free =
+            change(free, takes).filter(|free| *free <= self.superblock.inodes_per_group).ok_or(EUCLEAN)?;
+        let directories =
+            if is_directory { change(directories, !takes).ok_or(EUCLEAN)? } else { directories };
         self.edit_group(group, |descriptor| {
             descriptor.set_number(at::FREE_INODES, free);
             descriptor.set_number(at::DIRECTORIES, directories);

@@ -194,8 +194,7 @@ impl Inode {
 
     pub fn time(&self, which: Time) -> Timespec {
         let (low, extra) = places(which);
-        let mut time =
-            Timespec { seconds: i64::from(le32(&self.raw, low) as i32), nanoseconds: 0 };
+        let mut time = Timespec { seconds: i64::from(le32(&self.raw, low) as i32), nanoseconds: 0 };
         if self.has_field(extra) {
             let extra = le32(&self.raw, extra);
             time.seconds += i64::from(extra & 3) << 32;
@@ -360,7 +359,11 @@ impl Core {
         let mut inode = Inode { number, raw: zeroed(size)?, seed: self.seed_of(number, generation) };
         put32(&mut inode.raw, at::GENERATION, generation);
         if size > OLD_SIZE {
-            put16(&mut inode.raw, at::EXTRA_ISIZE, self.superblock.extra_isize.max(32).min((size - OLD_SIZE) as u16));
+            put16(
+                &mut inode.raw,
+                at::EXTRA_ISIZE,
+                self.superblock.extra_isize.max(32).min((size - OLD_SIZE) as u16),
+            );
         }
         put16(&mut inode.raw, at::MODE, (new.kind as u32 | new.permissions & 0o7777) as u16);
         inode.set_owner(new.owner);
@@ -370,7 +373,11 @@ impl Core {
         }
         if inode.has_field(at::CRTIME + 4) {
             put32(&mut inode.raw, at::CRTIME, new.now.seconds as u32);
-            put32(&mut inode.raw, at::CRTIME + 4, new.now.nanoseconds << 2 | (new.now.seconds >> 32) as u32 & 3);
+            put32(
+                &mut inode.raw,
+                at::CRTIME + 4,
+                new.now.nanoseconds << 2 | (new.now.seconds >> 32) as u32 & 3,
+            );
         }
         match new.kind {
             FileType::Directory | FileType::Regular => {

@@ -63,7 +63,11 @@ pub struct Core {
 pub(crate) const CREDITS: usize = 64;
 
 impl Core {
-    pub fn mount(disk: Arc<dyn Disk>, options: Options, now: Timespec) -> core::result::Result<Core, Refusal> {
+    pub fn mount(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        now: Timespec,
+    ) -> core::result::Result<Core, Refusal> {
         let mut superblock = read_superblock(&disk)?;
         let mut buffers = Buffers::new(disk.clone(), &superblock);
         let wants_writing = !options.read_only && !disk.is_read_only();
@@ -72,7 +76,10 @@ impl Core {
             log::warn!("ext4: it has features that allow reading only: mounted read-only");
         }
         if superblock.journal_inode == 0 && !is_read_only {
-            return Err(Refusal("it has no journal, so it is mounted read-only or not at all (mount -o ro)", EROFS));
+            return Err(Refusal(
+                "it has no journal, so it is mounted read-only or not at all (mount -o ro)",
+                EROFS,
+            ));
         }
         let mut journal = None;
         if superblock.journal_inode != 0 {
@@ -197,7 +204,8 @@ impl Core {
         self.buffers.begin();
         self.has_touched_memory = false;
         let result = operation(self);
-        let fits = |core: &Core| core.journal.as_ref().is_some_and(|j| j.has_room(core.buffers.dirty_count()));
+        let fits =
+            |core: &Core| core.journal.as_ref().is_some_and(|j| j.has_room(core.buffers.dirty_count()));
         match result {
             Ok(value) if fits(self) => {
                 self.buffers.keep();
@@ -362,10 +370,7 @@ fn read_superblock(disk: &Arc<dyn Disk>) -> core::result::Result<Superblock, Ref
 }
 
 /// The journal's file, whose blocks are read past the checks of blocks of files.
-fn find_journal(
-    superblock: &Superblock,
-    buffers: &mut Buffers,
-) -> core::result::Result<Journal, Refusal> {
+fn find_journal(superblock: &Superblock, buffers: &mut Buffers) -> core::result::Result<Journal, Refusal> {
     let damaged = |e| Refusal("its journal is damaged", e);
     let mut core = Core {
         superblock: superblock.clone(),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Operations on names and attributes. Rights were checked by callers, who know the program.
 
+use crate::buffers::Kind;
 use crate::data::MAX_FILE;
 use crate::directory::entry_kind;
 use crate::extents::Extent;
 use crate::inode::{BLOCK_BYTES, Inode, New, Time, flag};
 use crate::log_damage;
 use crate::mount::{CREDITS, Core};
-use crate::buffers::Kind;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -180,7 +180,9 @@ impl Core {
         let mut target = Vec::new();
         target.reserve_exact_fallibly(length.min(self.superblock.block_size)).map_err(|_| ENOMEM)?;
         if !inode.has(flag::EXTENTS) {
-            target.extend_from_slice(inode.block().get(..length).filter(|_| length < BLOCK_BYTES).ok_or(EUCLEAN)?);
+            target.extend_from_slice(
+                inode.block().get(..length).filter(|_| length < BLOCK_BYTES).ok_or(EUCLEAN)?,
+            );
         } else if length < self.superblock.block_size && !inode.has(flag::FOREIGN) {
             let physical = self.map(&inode, 0)?.physical.ok_or(EUCLEAN)?;
             target.extend_from_slice(&self.buffers.get(physical, Kind::Plain)?[..length]);

@@ -4,9 +4,9 @@
 
 use crate::bytes::*;
 use crate::inode::Inode;
+use crate::log_damage;
 use crate::mount::{CREDITS, Core};
 use crate::superblock::field;
-use crate::log_damage;
 use abi::{Result, errno::*};
 use api_fs::Timespec;
 

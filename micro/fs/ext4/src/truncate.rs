@@ -173,7 +173,8 @@ impl Core {
         let size = self.superblock.block_size as u64;
         let (mut at, last) = ((offset / size) as u32, end.div_ceil(size) as u32);
         while at < last {
-            at = self.with_space(|core| core.transact(CREDITS, |core| core.reserve_part(number, at, last)))?;
+            at =
+                self.with_space(|core| core.transact(CREDITS, |core| core.reserve_part(number, at, last)))?;
         }
         Ok(())
     }

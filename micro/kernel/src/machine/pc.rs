@@ -2,10 +2,16 @@
 //! A PC: its devices are virtio devices, its network device may be one of Intel's cards.
 
 use alloc::string::String;
-#[cfg(any(feature = "volumes", feature = "net-tcpip", feature = "overlay", feature = "linked"))]
+#[cfg(any(
+    feature = "volumes",
+    feature = "net-tcpip",
+    feature = "overlay",
+    feature = "linked",
+    feature = "ext4"
+))]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-#[cfg(feature = "linked")]
+#[cfg(any(feature = "linked", feature = "ext4"))]
 use api_blockdev::BlockDevice;
 #[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
@@ -100,7 +106,7 @@ impl Devices {
     }
 
     /// Gives away all block devices that work.
-    #[cfg(feature = "linked")]
+    #[cfg(any(feature = "linked", feature = "ext4"))]
     pub fn disks(&mut self, give: &mut dyn FnMut(Arc<dyn BlockDevice>)) {
         while let Some(index) = self.0.iter().position(|d| d.kind() == Kind::BLOCK) {
             match virtio::block::start(self.0.remove(index)) {

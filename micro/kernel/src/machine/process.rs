@@ -2,9 +2,9 @@
 //! A process of Linux: its devices are descriptors that the tender gave it.
 
 use alloc::string::String;
-#[cfg(any(feature = "net-tcpip", feature = "overlay", feature = "linked"))]
+#[cfg(any(feature = "net-tcpip", feature = "overlay", feature = "linked", feature = "ext4"))]
 use alloc::sync::Arc;
-#[cfg(feature = "linked")]
+#[cfg(any(feature = "linked", feature = "ext4"))]
 use api_blockdev::BlockDevice;
 #[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
@@ -53,7 +53,7 @@ impl Devices {
     }
 
     /// Gives away all block devices that work.
-    #[cfg(feature = "linked")]
+    #[cfg(any(feature = "linked", feature = "ext4"))]
     pub fn disks(&mut self, give: &mut dyn FnMut(Arc<dyn BlockDevice>)) {
         let disks = self.0.iter().flat_map(|arguments| arguments.disks);
         // The first one that is missing is the end.

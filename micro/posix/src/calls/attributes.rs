@@ -427,13 +427,17 @@ pub fn fdatasync(call: &mut Call<'_>) -> Result<usize> {
     files::get(call.int(0))?.file().sync(true).map(|()| 0)
 }
 
-/// sync(2): volumes store each write at once, the rest lives in memory.
+/// sync(2): what was written to disks; volumes store each write at once, the rest lives in memory. Linux tells nobody of errors.
 pub fn sync(_: &mut Call<'_>) -> Result<usize> {
+    if let Err(e) = crate::disks::sync_all() {
+        log::error!("sync: {e:?}");
+    }
     Ok(0)
 }
 
 pub fn syncfs(call: &mut Call<'_>) -> Result<usize> {
-    files::get(call.int(0)).map(|_| 0)
+    let description = files::get(call.int(0))?;
+    crate::disks::sync_one(description.file().stat()?.device).map(|_| 0)
 }
 
 pub fn sync_file_range(call: &mut Call<'_>) -> Result<usize> {

@@ -180,4 +180,5 @@ pub fn store_everything() {
             log::error!("a page written through a shared mapping could not be stored: {e:?}");
         }
     }
+    crate::disks::end();
 }

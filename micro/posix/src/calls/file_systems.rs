@@ -8,12 +8,28 @@ use alloc::string::String;
 use api_user::UserPtr;
 
 /// By their numbers of sysfs(2).
-const NAMES: [&[u8]; 7] = [b"rootfs", b"tmpfs", b"devtmpfs", b"devpts", b"proc", b"sysfs", b"9p"];
+const NAMES: &[&[u8]] = &[
+    b"rootfs",
+    b"tmpfs",
+    b"devtmpfs",
+    b"devpts",
+    b"proc",
+    b"sysfs",
+    b"9p",
+    #[cfg(feature = "ext4")]
+    ON_DISKS,
+];
+/// The one that needs a disk.
+const ON_DISKS: &[u8] = b"ext4";
 const MAX_NAME: usize = 4096;
 
-/// /proc/filesystems: none of them is on a block device.
+/// /proc/filesystems: which there are, and whether they need a block device.
 pub fn list() -> String {
-    NAMES.iter().flat_map(|name| ["nodev\t", core::str::from_utf8(name).unwrap_or_default(), "\n"]).collect()
+    let line = |name: &'static [u8]| {
+        let before = if name == ON_DISKS { "\t" } else { "nodev\t" };
+        [before, core::str::from_utf8(name).unwrap_or_default(), "\n"]
+    };
+    NAMES.iter().copied().flat_map(line).collect()
 }
 
 /// sysfs(2): the number of a name, the name of a number, how many there are.

@@ -304,7 +304,9 @@ pub fn msync(call: &mut Call<'_>) -> Result<usize> {
     }
     // In whole pages, and as in Linux around the end of numbers: -1 byte is none.
     let length = call.arg(1).wrapping_add(PAGE - 1) & !(PAGE - 1);
-    mem::current().sync(call.arg(0), length, flags & MS_INVALIDATE != 0).map(|()| 0)
+    mem::current().sync(call.arg(0), length, flags & MS_INVALIDATE != 0)?;
+    // Pages of disks are written with everything else.
+    if flags & MS_SYNC != 0 { crate::disks::sync_all().map(|()| 0) } else { Ok(0) }
 }
 
 /// Tells the address space how much the caller may lock: everything with CAP_IPC_LOCK, else RLIMIT_MEMLOCK; `EPERM` for

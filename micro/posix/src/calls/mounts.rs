@@ -83,7 +83,12 @@ pub fn mount(call: &mut Call<'_>) -> Result<usize> {
         let from = lookup_source(source)?;
         return namespace.move_mount(&from, &at).map(|()| 0);
     }
-    let (name, root) = new_file_system(&kind.ok_or(EINVAL)?, options)?;
+    let kind = kind.ok_or(EINVAL)?;
+    let (name, root) = if kind == b"ext4" {
+        ("ext4", on_disk(source.clone(), flags, options)?)
+    } else {
+        new_file_system(&kind, options)?
+    };
     let shown = source.unwrap_or_else(|| b"none".to_vec());
     namespace.mount(&at, root, name, &String::from_utf8_lossy(&shown), kept_flags(flags))?;
     Ok(0)
@@ -93,6 +98,23 @@ pub fn mount(call: &mut Call<'_>) -> Result<usize> {
 fn lookup_source(source: Option<Vec<u8>>) -> Result<Arc<Dentry>> {
     let source = source.filter(|source| !source.is_empty()).ok_or(EINVAL)?;
     lookup_at(AT_FDCWD, &source, true)
+}
+
+/// The root directory of the file system on a disk, which is named by its node.
+fn on_disk(source: Option<Vec<u8>>, flags: u64, options: Result<Option<Vec<u8>>>) -> Result<Arc<dyn Inode>> {
+    if !cfg!(feature = "ext4") {
+        return Err(ENODEV);
+    }
+    // Disks are the machine's.
+    if !task::current().credentials().lock().users.is_first() {
+        return Err(EPERM);
+    }
+    let node = lookup_source(source)?;
+    if node.kind() != FileType::BlockDevice {
+        return Err(ENOTBLK);
+    }
+    let read_only = kept_flags(flags).has(MountFlags::READ_ONLY);
+    crate::disks::mount(node.inode().stat()?.rdev, read_only, &options?.unwrap_or_default())
 }
 
 /// How a mount takes part in what others show. `EINVAL` for several kinds at once.
@@ -209,7 +231,9 @@ pub fn umount2(call: &mut Call<'_>) -> Result<usize> {
         // Nothing is marked to expire: the first of two such calls does that, and is all that is heard of.
         return Err(EINVAL);
     }
-    files::current().namespace().unmount(&root, flags & MNT_DETACH != 0).map(|()| 0)
+    files::current().namespace().unmount(&root, flags & MNT_DETACH != 0)?;
+    drop(root);
+    crate::disks::unmounted().map(|()| 0)
 }
 
 /// pivot_root(2).

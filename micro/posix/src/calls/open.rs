@@ -66,6 +66,7 @@ pub fn open_inode(dentry: &Arc<Dentry>, flags: u32) -> Result<Arc<dyn File>> {
             Err(ENXIO) => devfs::open(inode.stat()?.rdev, inode),
             opened => opened,
         },
+        FileType::BlockDevice => crate::disks::open(inode, flags),
         _ => inode.open(inode, flags),
     }
 }

@@ -279,8 +279,12 @@ fn a_failed_operation_changes_nothing() {
     core.rename((ROOT, b"b"), (ROOT, b"d"), 0, now()).unwrap();
     assert_eq!(core.unlink(ROOT, b"d", false, now()), Err(EISDIR));
     assert_eq!(core.unlink(ROOT, b"a", true, now()), Err(ENOTDIR));
-    core.set_attributes(below, &SetAttr { uid: Some(70_000), permissions: Some(0o1777), ..SetAttr::default() }, now())
-        .unwrap();
+    core.set_attributes(
+        below,
+        &SetAttr { uid: Some(70_000), permissions: Some(0o1777), ..SetAttr::default() },
+        now(),
+    )
+    .unwrap();
     let stat = core.stat(below).unwrap();
     assert_eq!((stat.uid, stat.permissions, stat.links), (70_000, 0o1777, 2));
     core.unmount().unwrap();
@@ -289,7 +293,8 @@ fn a_failed_operation_changes_nothing() {
 
 #[test]
 fn what_is_no_ext4_is_refused_with_a_sentence() {
-    let refusal = |disk: &Arc<MemoryDisk>| Core::mount(disk.clone(), Options::default(), now()).err().unwrap();
+    let refusal =
+        |disk: &Arc<MemoryDisk>| Core::mount(disk.clone(), Options::default(), now()).err().unwrap();
     assert_eq!(refusal(&MemoryDisk::new(std::vec![0; 1 << 20])).1, EINVAL);
     assert_eq!(refusal(&image(16 << 20, &["-O", "inline_data"])).1, EINVAL);
     assert_eq!(refusal(&image(16 << 20, &["-O", "^has_journal"])).1, EROFS);

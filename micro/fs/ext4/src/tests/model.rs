@@ -85,7 +85,10 @@ impl Model {
         let (parent, parent_to) = (self.number_of(core, from), self.number_of(core, target));
         let there = self.find(from, &name);
         let expect = |result: Result<(), Errno>, expected: Result<(), Errno>| {
-            assert!(result == expected || result == Err(ENOSPC), "{operation:?}: {result:?}, not {expected:?}");
+            assert!(
+                result == expected || result == Err(ENOSPC),
+                "{operation:?}: {result:?}, not {expected:?}"
+            );
             result.is_ok()
         };
         match what % 12 {
@@ -111,7 +114,8 @@ impl Model {
             }
             4 => {
                 let is_directory = there.is_some_and(|at| matches!(self.objects[at], Object::Directory(_)));
-                let is_full = there.is_some_and(|at| matches!(&self.objects[at], Object::Directory(e) if !e.is_empty()));
+                let is_full = there
+                    .is_some_and(|at| matches!(&self.objects[at], Object::Directory(e) if !e.is_empty()));
                 let expected = match there {
                     None => Err(ENOENT),
                     Some(_) if is_full => Err(ENOTEMPTY),
@@ -123,7 +127,9 @@ impl Model {
             }
             5 => self.rename(core, (from, parent, name), (target, parent_to, to), number, expect),
             6 => {
-                let Some(at) = there.filter(|at| matches!(self.objects[*at], Object::File { .. })) else { return };
+                let Some(at) = there.filter(|at| matches!(self.objects[*at], Object::File { .. })) else {
+                    return;
+                };
                 let inode = core.lookup(parent, name.as_bytes()).unwrap();
                 let is_taken = self.find(target, &to).is_some();
                 let expected = if is_taken { Err(EEXIST) } else { Ok(()) };

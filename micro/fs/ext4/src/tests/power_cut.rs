@@ -69,7 +69,13 @@ fn check_by_e2fsck(bytes: Vec<u8>) {
     let disk = MemoryDisk::new(bytes);
     let (code, text) = disk.run("e2fsck", &["-fp"]);
     let expected = |line: &str| {
-        let known = ["recovering journal", "Clearing orphaned inode", "Truncating orphaned inode", "files (", "non-contiguous"];
+        let known = [
+            "recovering journal",
+            "Clearing orphaned inode",
+            "Truncating orphaned inode",
+            "files (",
+            "non-contiguous",
+        ];
         line.trim().is_empty() || known.iter().any(|known| line.contains(known))
     };
     let unexpected: Vec<String> = text.lines().filter(|line| !expected(line)).map(String::from).collect();
