@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Images of mkfs.ext4(8), changed here and judged by e2fsck(8): a file system that only its own author can read is none.
 
+mod damage;
 mod disk;
 mod model;
 mod operations;
