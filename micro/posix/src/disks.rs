@@ -49,7 +49,7 @@ mod with_disks {
             if index >= count {
                 return Err(format!("{}: the machine has no disk {index}", disk.path));
             }
-            let root = disks::mount(disks::number(index), disk.read_only).map_err(failed)?;
+            let root = disks::mount(disks::number(index), disk.read_only, false).map_err(failed)?;
             let flags = MountFlags(if disk.read_only { MountFlags::READ_ONLY } else { 0 });
             let source = format!("/dev/vd{}", char::from(b'a' + index as u8 % 26));
             let point = mounts::directory(namespace, &disk.path, 0o755)?;
@@ -81,14 +81,14 @@ mod with_disks {
     }
 
     /// The root directory of the file system on a disk. `options` are those of mount(2).
-    pub fn mount(number: u64, read_only: bool, options: &[u8]) -> Result<Arc<dyn Inode>> {
+    pub fn mount(number: u64, flags: MountFlags, options: &[u8]) -> Result<Arc<dyn Inode>> {
         // What is so in any case.
         let known: [&[u8]; 4] = [b"errors=remount-ro", b"data=ordered", b"barrier", b"barrier=1"];
         let mut words = options.split(|b| *b == b',').filter(|word| !word.is_empty());
         if words.any(|word| !known.contains(&word)) {
             return Err(EINVAL);
         }
-        disks::mount(number, read_only)
+        disks::mount(number, flags.has(MountFlags::READ_ONLY), flags.has(MountFlags::NOATIME))
     }
 
     /// Something was unmounted.
@@ -114,7 +114,7 @@ mod without {
         Err(ENXIO)
     }
 
-    pub fn mount(_: u64, _: bool, _: &[u8]) -> Result<Arc<dyn Inode>> {
+    pub fn mount(_: u64, _: vfs::MountFlags, _: &[u8]) -> Result<Arc<dyn Inode>> {
         Err(ENODEV)
     }
 

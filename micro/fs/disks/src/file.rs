@@ -121,7 +121,7 @@ impl File for DiskFile {
                 break;
             }
         }
-        if done > 0 {
+        if done > 0 && self.node.reads_change_time() {
             // A time that cannot be noted is no reason not to have read.
             let _ = self.node.with(|core, number| core.accessed(number, Timespec::now()));
         }
@@ -163,6 +163,8 @@ impl File for DiskFile {
         if self.inode.kind()? != FileType::Regular {
             return Err(ENODEV);
         }
+        // What mappings are told of it is known from here on.
+        self.size()?;
         let mut known = self.node.pages.lock();
         if let Some(pages) = known.upgrade() {
             return Ok(pages);

@@ -68,7 +68,7 @@ fn index(number: u64) -> Result<usize> {
 }
 
 /// Mounts the ext4 file system of the disk with that device number: its root directory. `EBUSY` where it is mounted otherwise.
-pub fn mount(number: u64, read_only: bool) -> Result<Arc<dyn Inode>> {
+pub fn mount(number: u64, read_only: bool, noatime: bool) -> Result<Arc<dyn Inode>> {
     let index = index(number).map_err(|_| ENXIO)?;
     let device = {
         let mut slots = SLOTS.lock();
@@ -89,7 +89,8 @@ pub fn mount(number: u64, read_only: bool) -> Result<Arc<dyn Inode>> {
         slot.is_busy = true;
         slot.device.clone()
     };
-    let mounted = Volume::mount(device, number, read_only).and_then(|volume| Ok((volume.root()?, volume)));
+    let mounted =
+        Volume::mount(device, number, read_only, noatime).and_then(|volume| Ok((volume.root()?, volume)));
     let mut slots = SLOTS.lock();
     slots[index].is_busy = false;
     let (root, volume) = mounted?;

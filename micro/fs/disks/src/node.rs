@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, InodeFlags, Mounts, SetAttr, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ext4::{Core, New};
 
 const O_TRUNC: u32 = 0o1000;
@@ -20,7 +21,9 @@ pub struct Node {
     volume: Arc<Volume>,
     pub number: u32,
     kind: FileType,
-    /// Sockets and pipes have something here that is no part of the disk: whoever opens it finds the same.
+    /// Of the file, for mappings: their faults come where nobody can wait.
+    length: AtomicU64,
+    /// While it is mapped.
     pub pages: SpinLock<Weak<crate::pages::DiskPages>>,
 }
 
@@ -31,12 +34,25 @@ impl Node {
             volume,
             number,
             kind,
+            length: AtomicU64::new(0),
             pages: SpinLock::new(Weak::new()),
         })
     }
 
     pub fn with<T>(&self, operation: impl FnOnce(&mut Core, u32) -> Result<T>) -> Result<T> {
-        self.volume.with(|core| operation(core, self.number))
+        self.volume.with(|core| {
+            let result = operation(core, self.number);
+            self.length.store(core.known_length(self.number), Ordering::Relaxed);
+            result
+        })
+    }
+
+    pub fn length(&self) -> u64 {
+        self.length.load(Ordering::Relaxed)
+    }
+
+    pub fn reads_change_time(&self) -> bool {
+        self.volume.keeps_access_times
     }
 
     pub fn attributes(&self) -> Result<Stat> {
@@ -126,11 +142,9 @@ impl Inode for Node {
     }
 
     fn create_unnamed(&self, permissions: u32, owner: (u32, u32), linkable: bool) -> Result<Arc<dyn Inode>> {
-        // That it may not get a name (O_EXCL) is what link(2)'s caller knows.
-        let _ = linkable;
         let new = New { kind: FileType::Regular, permissions, owner, device: 0, now: Timespec::now() };
         let node = self.with(|core, number| {
-            let made = core.create_unnamed(number, new)?;
+            let made = core.create_unnamed(number, new, linkable)?;
             self.volume.node(core, made)
         })?;
         Ok(node)

@@ -21,7 +21,7 @@ impl PageSource for DiskPages {
     }
 
     fn length(&self) -> u64 {
-        self.0.with(|core, number| core.length(number)).unwrap_or(0)
+        self.0.length()
     }
 
     /// The page is written with all others that were written to, when the file system is synced.

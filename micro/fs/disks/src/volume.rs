@@ -22,13 +22,12 @@ pub struct Volume {
     /// Of the disk, which is the device number of its files.
     pub number: u64,
     is_read_only: bool,
+    /// It was not mounted with MS_NOATIME.
+    pub keeps_access_times: bool,
 }
 
 impl Volume {
-    pub fn mount(device: Arc<Device>, number: u64, read_only: bool) -> Result<Arc<Volume>> {
-        if device.info.sector_size > 1024 {
-            log::warn!("ext4: sectors of {} bytes", device.info.sector_size);
-        }
+    pub fn mount(device: Arc<Device>, number: u64, read_only: bool, noatime: bool) -> Result<Arc<Volume>> {
         let core = Core::mount(device, Options { read_only }, Timespec::now()).map_err(|refusal| {
             let Refusal(why, errno) = refusal;
             log::error!("ext4: the disk is not mounted: {why} ({errno:?})");
@@ -41,6 +40,7 @@ impl Volume {
             mounts: Arc::default(),
             number,
             is_read_only: read_only,
+            keeps_access_times: !noatime,
         }))
     }
 

@@ -49,6 +49,11 @@ impl Core {
         self.pages.get_mut(&number).ok_or(EIO)
     }
 
+    /// The length of a file that is held.
+    pub fn known_length(&self, number: u32) -> u64 {
+        self.pages.get(&number).map_or(0, |pages| pages.length)
+    }
+
     pub fn length(&mut self, number: u32) -> Result<u64> {
         Ok(self.pages_of(number)?.length)
     }

@@ -23,6 +23,7 @@ pub mod flag {
     pub const FOREIGN: u32 = ENCRYPTED | VERITY | EA_INODE | INLINE_DATA | CASEFOLD;
     pub const IMMUTABLE: u32 = 0x10;
     pub const APPEND: u32 = 0x20;
+    pub const NOATIME: u32 = 0x80;
     /// Those two, NODUMP and NOATIME.
     pub const PROTECTION: u32 = 0xf0;
 }

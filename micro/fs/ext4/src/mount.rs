@@ -46,6 +46,8 @@ pub struct Core {
     pub(crate) indexes: Map<u32, Index>,
     /// The list of inodes to be freed, in the order of the disk's: predecessor and successor, 0 for none.
     pub(crate) orphans: Map<u32, (u32, u32)>,
+    /// Inodes that were made without a name and may get one.
+    pub(crate) linkable: Map<u32, ()>,
     /// Where the search for a block begins that has no better place.
     pub(crate) next_block: u64,
     /// A block that the log has was freed.
@@ -113,6 +115,7 @@ impl Core {
             dirty_files: Map::new(),
             indexes: Map::new(),
             orphans: Map::new(),
+            linkable: Map::new(),
             next_block: 0,
             must_checkpoint: false,
             is_unflushed: false,
@@ -384,6 +387,7 @@ fn find_journal(superblock: &Superblock, buffers: &mut Buffers) -> core::result:
         dirty_files: Map::new(),
         indexes: Map::new(),
         orphans: Map::new(),
+        linkable: Map::new(),
         next_block: 0,
         must_checkpoint: false,
         is_unflushed: false,

@@ -122,8 +122,12 @@ impl Core {
     }
 
     /// Makes a regular file without a name: it is freed when nobody holds it.
-    pub fn create_unnamed(&mut self, parent: u32, new: New) -> Result<u32> {
-        self.with_space(|core| core.try_create_unnamed(parent, new))
+    pub fn create_unnamed(&mut self, parent: u32, new: New, is_linkable: bool) -> Result<u32> {
+        let number = self.with_space(|core| core.try_create_unnamed(parent, new))?;
+        if is_linkable {
+            self.linkable.insert_fallibly(number, ()).map_err(|_| ENOMEM)?;
+        }
+        Ok(number)
     }
 
     fn try_create_unnamed(&mut self, parent: u32, new: New) -> Result<u32> {
@@ -203,6 +207,10 @@ impl Core {
         if inode.is_directory() {
             return Err(EPERM);
         }
+        // Its last name is gone, which is for good, unless it never had one (O_TMPFILE).
+        if inode.links() == 0 && !self.linkable.contains_key(&number) {
+            return Err(ENOENT);
+        }
         if inode.links() >= MAX_LINKS {
             return Err(EMLINK);
         }
@@ -210,7 +218,6 @@ impl Core {
         let credits = self.credits(&directory)?;
         self.transact(credits, |core| {
             if inode.links() == 0 {
-                // Made without a name (O_TMPFILE).
                 core.remove_orphan(&mut inode)?;
             }
             inode.set_links(inode.links() + 1);
@@ -220,7 +227,9 @@ impl Core {
             core.add_name(&mut directory, name, number, kind)?;
             Core::touch(&mut directory, now);
             core.put(&mut directory)
-        })
+        })?;
+        self.linkable.remove(&number);
+        Ok(())
     }
 
     /// Removes a name; an empty directory's with `is_directory`.
@@ -424,6 +433,9 @@ impl Core {
         const DAY: i64 = 24 * 3600;
         let mut inode = self.inode(number)?;
         let (accessed, modified) = (inode.time(Time::Accessed), inode.time(Time::Modified));
+        if inode.has(flag::NOATIME) {
+            return Ok(());
+        }
         let is_old = accessed <= modified
             || accessed <= inode.time(Time::Changed)
             || now.seconds - accessed.seconds >= DAY;

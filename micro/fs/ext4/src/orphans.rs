@@ -117,6 +117,7 @@ impl Core {
     fn free_file(&mut self, number: u32, now: Timespec) -> Result<()> {
         self.drop_pages(number, 0);
         self.pages.remove(&number);
+        self.linkable.remove(&number);
         self.dirty_files.remove(&number);
         let inode = self.inode(number)?;
         if inode.links() != 0 {

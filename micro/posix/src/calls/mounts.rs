@@ -113,8 +113,7 @@ fn on_disk(source: Option<Vec<u8>>, flags: u64, options: Result<Option<Vec<u8>>>
     if node.kind() != FileType::BlockDevice {
         return Err(ENOTBLK);
     }
-    let read_only = kept_flags(flags).has(MountFlags::READ_ONLY);
-    crate::disks::mount(node.inode().stat()?.rdev, read_only, &options?.unwrap_or_default())
+    crate::disks::mount(node.inode().stat()?.rdev, kept_flags(flags), &options?.unwrap_or_default())
 }
 
 /// How a mount takes part in what others show. `EINVAL` for several kinds at once.

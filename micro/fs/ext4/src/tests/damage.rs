@@ -38,7 +38,7 @@ fn full_image(kind: &[&str]) -> Arc<MemoryDisk> {
     }
     core.symlink(many, b"link", &[b'l'; 100], file()).unwrap();
     core.sync().unwrap();
-    let left = core.create_unnamed(ROOT, file()).unwrap();
+    let left = core.create_unnamed(ROOT, file(), true).unwrap();
     core.hold(left).unwrap();
     write_all(&mut core, left, 0, &[1; 20_000]).unwrap();
     core.sync().unwrap();
@@ -68,7 +68,8 @@ fn use_all(core: &mut Core, random: &mut Random) {
                     Ok(FileType::Regular) => {
                         let mut frames = Vec::with_capacity(8);
                         let _ = core.read(child, random.next() % 400_000, &mut frames);
-                        let _ = core.seek_data(child, random.next() % 400_000, random.next().is_multiple_of(2));
+                        let _ =
+                            core.seek_data(child, random.next() % 400_000, random.next().is_multiple_of(2));
                         let _ = match random.below(6) {
                             0 => core.write(child, random.next() % 400_000, &[3; 3000], now()).map(|_| ()),
                             1 => core.truncate(child, random.next() % 400_000, now()),

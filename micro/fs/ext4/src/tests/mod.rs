@@ -247,12 +247,13 @@ fn an_open_file_without_a_name_is_freed_with_its_last_holder_or_by_the_next_moun
     let mut core = mounted(&disk);
     let free = core.stat_fs().unwrap();
     let held = core.create(ROOT, b"held", file()).unwrap();
-    let left = core.create_unnamed(ROOT, file()).unwrap();
+    let left = core.create_unnamed(ROOT, file(), true).unwrap();
     core.hold(held).unwrap();
     core.hold(left).unwrap();
     write_all(&mut core, held, 0, &[1; 50_000]).unwrap();
     write_all(&mut core, left, 0, &[2; 50_000]).unwrap();
     core.unlink(ROOT, b"held", false, now()).unwrap();
+    assert_eq!(core.link(ROOT, b"again", held, now()), Err(ENOENT), "its last name was the last");
     assert_eq!(read_all(&mut core, held).unwrap(), [1; 50_000]);
     core.release(held, now());
     assert_eq!(core.stat(held).map(|_| ()), Err(ESTALE));
