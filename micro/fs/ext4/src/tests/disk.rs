@@ -2,11 +2,11 @@
 //! A disk in memory that remembers what is written to it, and the tools of e2fsprogs.
 
 use crate::Disk;
-use abi::Result;
+use abi::{Result, errno::EIO};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::string::String;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
 
@@ -18,13 +18,16 @@ pub enum Event {
 
 pub struct MemoryDisk {
     bytes: Mutex<Vec<u8>>,
+    /// Writes fail from now on.
+    pub is_broken: AtomicBool,
     /// What was done, where it is recorded.
     pub events: Mutex<Option<Vec<Event>>>,
 }
 
 impl MemoryDisk {
     pub fn new(bytes: Vec<u8>) -> Arc<MemoryDisk> {
-        Arc::new(MemoryDisk { bytes: Mutex::new(bytes), events: Mutex::new(None) })
+        let (bytes, events) = (Mutex::new(bytes), Mutex::new(None));
+        Arc::new(MemoryDisk { bytes, is_broken: AtomicBool::new(false), events })
     }
 
     pub fn record(&self) {
@@ -75,6 +78,9 @@ impl Disk for MemoryDisk {
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         assert!(offset.is_multiple_of(1024) && from.len().is_multiple_of(1024));
+        if self.is_broken.load(Ordering::Relaxed) {
+            return Err(EIO);
+        }
         let start = offset as usize;
         self.bytes.lock().unwrap()[start..start + from.len()].copy_from_slice(from);
         if let Some(events) = &mut *self.events.lock().unwrap() {

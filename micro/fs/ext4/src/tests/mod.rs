@@ -268,6 +268,29 @@ fn an_open_file_without_a_name_is_freed_with_its_last_holder_or_by_the_next_moun
 }
 
 #[test]
+fn a_disk_that_cannot_be_written_makes_the_file_system_read_only() {
+    let disk = image(16 << 20, KINDS[0]);
+    let mut core = mounted(&disk);
+    let kept = core.create(ROOT, b"kept", file()).unwrap();
+    write_all(&mut core, kept, 0, &[1; 9000]).unwrap();
+    core.sync().unwrap();
+    core.create(ROOT, b"lost", file()).unwrap();
+    disk.is_broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(core.sync(), Err(EIO));
+    assert_eq!(core.sync(), Err(EIO), "nobody is told later that all is well");
+    assert_eq!(core.create(ROOT, b"more", file()), Err(EROFS));
+    assert_eq!(read_all(&mut core, kept).unwrap(), [1; 9000]);
+    assert_eq!(core.unmount(), Err(EIO));
+    drop(core);
+    disk.is_broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    let mut core = mounted(&disk);
+    assert_eq!(core.lookup(ROOT, b"lost"), Err(ENOENT));
+    assert_eq!(read_all(&mut core, kept).unwrap(), [1; 9000]);
+    core.unmount().unwrap();
+    check(&disk, KINDS[0]);
+}
+
+#[test]
 fn a_failed_operation_changes_nothing() {
     let disk = image(16 << 20, KINDS[0]);
     let mut core = mounted(&disk);
