@@ -3,7 +3,7 @@
 
 use crate::arguments::Arguments;
 use crate::filter::{Filter, Instruction, Machine, filter};
-use crate::{boot, domain, host, host_processes, memory, processors, template};
+use crate::{domain, host, host_processes, memory, processors, template};
 use abi::errno::EACCES;
 use core::ops::Range;
 use plat_x86::{asm, features};
@@ -58,13 +58,14 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
         host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])
             .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
     }
-    Program::new(&allowed())
+    Program::new(&allowed(disks(arguments)))
         .install(processors::several())
         .map_err(|_| "the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER")
 }
 
-/// The filter of this machine, of which nothing is shared with anybody.
-pub fn allowed() -> Filter {
+/// The filter of this machine, of which nothing is shared with anybody. Its disks are given: a host process that is being made does not
+/// know them by itself.
+pub fn allowed(disks: Range<i32>) -> Filter {
     let text = asm::text();
     let fsgsbase = features::features().fsgsbase;
     filter(&Machine {
@@ -75,13 +76,13 @@ pub fn allowed() -> Filter {
         by_call: !fsgsbase,
         several: processors::several().then(|| host_processes::thread(0, 0)),
         in_turns: template::is_there(),
-        disks: disks(),
+        disks,
     })
 }
 
 /// From the first of the disks' descriptors to behind the last.
-fn disks() -> Range<i32> {
-    let fds = || boot::arguments().into_iter().flat_map(|a| a.disks).flatten().map(|disk| disk.fd);
+pub fn disks(arguments: &Arguments<'_>) -> Range<i32> {
+    let fds = || arguments.disks.iter().flatten().map(|disk| disk.fd);
     fds().min().unwrap_or(0)..fds().max().map_or(0, |last| last + 1)
 }
 

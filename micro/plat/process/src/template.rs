@@ -19,6 +19,7 @@ use crate::memory::Shares;
 use crate::{boot, confine, idle, memory, processors, signals};
 use abi::{Result, errno::EAGAIN, errno::EINTR};
 use api_plat::MOST_CPUS;
+use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use plat_x86::asm::Label;
 
@@ -183,7 +184,7 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
             }
         }
         match fork() {
-            Ok(0) => become_process(&shares, pair, number),
+            Ok(0) => become_process(&shares, pair, number, confine::disks(arguments)),
             Ok(_) => {}
             Err(_) => {
                 host::write_all(pair[1], &encode([0; MOST_CPUS]));
@@ -198,8 +199,8 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
 
 /// The new process, up to its wait. Nobody else has a part in what it does until it maps the kernel's variables, the last thing
 /// before the filter.
-fn become_process(shares: &Shares, pair: [i32; 2], number: usize) -> ! {
-    let prepared = prepare(shares, number);
+fn become_process(shares: &Shares, pair: [i32; 2], number: usize, disks: Range<i32>) -> ! {
+    let prepared = prepare(shares, number, disks);
     let threads = prepared.as_ref().map_or([0; MOST_CPUS], |(_, threads)| *threads);
     host::write_all(pair[1], &encode(threads));
     // SAFETY: the template's end of the socket is nothing to this process.
@@ -225,7 +226,7 @@ fn become_process(shares: &Shares, pair: [i32; 2], number: usize) -> ! {
 
 /// All that a host process has for itself, and what it shares but for the kernel's variables: its filter, and the numbers of its
 /// threads in the host's count.
-fn prepare(shares: &Shares, number: usize) -> Result<(Filter, Threads)> {
+fn prepare(shares: &Shares, number: usize, disks: Range<i32>) -> Result<(Filter, Threads)> {
     tie()?;
     make_private(number)?;
     // SAFETY: asks for a number.
@@ -239,5 +240,5 @@ fn prepare(shares: &Shares, number: usize) -> Result<(Filter, Threads)> {
         processors::make_threads().map_err(|_| EAGAIN)?;
     }
     shares.map().map_err(|_| EAGAIN)?;
-    Ok((confine::allowed(), core::array::from_fn(|cpu| host_processes::thread(number, cpu))))
+    Ok((confine::allowed(disks), core::array::from_fn(|cpu| host_processes::thread(number, cpu))))
 }
