@@ -70,7 +70,8 @@ pub struct Flags {
     #[arg(short, long, value_name = "HOST:PATH")]
     pub volume: Vec<String>,
     /// The same as words: type=bind|volume,source=HOST,target=PATH[,readonly], or
-    /// type=tmpfs,target=PATH[,tmpfs-size=SIZE]; may repeat
+    /// type=tmpfs,target=PATH[,tmpfs-size=SIZE], or type=disk,source=FILE,target=PATH[,readonly][,size=SIZE]: a file with an
+    /// ext4 file system, made where it is missing and a size is given; may repeat
     #[arg(long, value_name = "WORDS")]
     pub mount: Vec<String>,
     /// Give a file of this host to the program as a disk: FILE[:ro]; for programs of --static that drive disks themselves
@@ -158,7 +159,7 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// with on|off: smp, dhcp, e1000, nvme, unix, packet, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, volumes; and of a
+    /// with on|off: smp, dhcp, e1000, nvme, ext4, unix, packet, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, volumes; and of a
     /// program of --static its malloc: alloc.program=musl|tlsf|buddy|mimalloc|tiny|region|guard; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -284,6 +285,11 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         )));
     }
     let is_on = |key: &str| set.get(key).is_some_and(|value| value == "on");
+    if flags.r#static && is_on("ext4") {
+        return Err(Fault::new(
+            "--set ext4=on: a program of --static drives disks itself (unilith/blockdev.h); leave it out",
+        ));
+    }
     if flags.r#static {
         crate::linked::check(flags, platform, &mut set)?;
     } else if is_on("nvme") && !is_on("ext4") {

@@ -12,7 +12,6 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::fs::{FileTypeExt, MetadataExt},
     },
-    path::Path,
 };
 
 /// Bytes of a sector.
