@@ -206,6 +206,8 @@ impl Engine {
             config["linux"]["namespaces"] = json!([
                 {"type": "network", "path": format!("/proc/{holder}/ns/net")},
                 {"type": "uts", "path": format!("/proc/{holder}/ns/uts")},
+                {"type": "ipc", "path": format!("/proc/{holder}/ns/ipc")},
+                {"type": "pid"},
             ]);
             config["annotations"] = json!({
                 "io.kubernetes.cri.container-type": "container",
@@ -214,6 +216,11 @@ impl Engine {
             });
             change(config);
         })
+    }
+
+    /// Whether a program of the pod's machine was called with that word, as its sandbox sees, which sees them all.
+    pub fn is_in_machine(&self, word: &str) -> bool {
+        self.run(&["exec", "sandbox", "sh", "-c", "cat /proc/[0-9]*/cmdline"]).out.contains(word)
     }
 
     /// Nothing of any container is left on this computer.

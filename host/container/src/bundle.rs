@@ -44,6 +44,35 @@ pub enum Network {
     At(PathBuf),
 }
 
+/// Where one of the container's other namespaces comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// The host's, which for a machine is the machine's own.
+    #[default]
+    Host,
+    New,
+    At(PathBuf),
+}
+
+impl Place {
+    /// The process whose namespace it is.
+    pub fn process(&self) -> Option<u32> {
+        match self {
+            Place::At(path) => process_of(path),
+            Place::Host | Place::New => None,
+        }
+    }
+}
+
+/// Namespaces that containers of a pod have in the pod's machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    pub pid: Place,
+    pub ipc: Place,
+    pub uts: Place,
+    pub cgroup: Place,
+}
+
 /// A file or directory of the host in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind {
@@ -183,11 +212,10 @@ pub struct Container {
     pub limits: Vec<(u8, u64, u64)>,
     pub terminal: bool,
     pub hostname: Option<String>,
-    /// The process whose host name it has, where it has none of its own: that of its pod.
-    pub host_of: Option<u32>,
     pub binds: Vec<Bind>,
     pub scratch: Vec<Scratch>,
     pub network: Network,
+    pub namespaces: Namespaces,
     /// Bytes.
     pub memory: Option<u64>,
     pub cgroup: Option<PathBuf>,
@@ -248,10 +276,10 @@ impl Container {
             limits: limits(process),
             terminal: process.terminal().unwrap_or(false),
             hostname: spec.hostname().clone(),
-            host_of: None,
             binds: Vec::new(),
             scratch: Vec::new(),
             network: Network::Host,
+            namespaces: Namespaces::default(),
             memory: None,
             cgroup: None,
             resources: None,
@@ -333,6 +361,7 @@ impl Container {
 
     fn add_linux(&mut self, linux: &oci_spec::runtime::Linux) -> std::result::Result<(), String> {
         for namespace in linux.namespaces().iter().flatten() {
+            let place = || namespace.path().clone().map_or(Place::New, Place::At);
             match (namespace.typ(), namespace.path()) {
                 (LinuxNamespaceType::Network, Some(path)) if namespace::is_own(path) => {}
                 (LinuxNamespaceType::Network, Some(path)) => self.network = Network::At(path.clone()),
@@ -344,7 +373,10 @@ impl Container {
                             .into(),
                     );
                 }
-                (LinuxNamespaceType::Uts, Some(path)) => self.host_of = process_of(path),
+                (LinuxNamespaceType::Pid, _) => self.namespaces.pid = place(),
+                (LinuxNamespaceType::Ipc, _) => self.namespaces.ipc = place(),
+                (LinuxNamespaceType::Uts, _) => self.namespaces.uts = place(),
+                (LinuxNamespaceType::Cgroup, _) => self.namespaces.cgroup = place(),
                 _ => {}
             }
         }
@@ -381,6 +413,13 @@ impl Container {
         self.is_sandbox && self.choice("pod") != Some(SEPARATE)
     }
 
+    /// Whether other containers may join its machine: that of a sandbox, and of a container with a network of its own that names no
+    /// limit of memory (a machine's memory cannot grow). Podman's pods and `--network container:NAME` make such.
+    pub fn may_be_joined(&self) -> bool {
+        let is_alone = !self.is_sandbox && !self.is_in_pod();
+        self.holds_machine() || is_alone && self.network != Network::Host && self.memory.is_none()
+    }
+
     /// Whether it is the sandbox of a pod of the kubelet, which gives the group of a pod a limit of memory when each container has one.
     /// The annotation is the sum of those that there are.
     pub fn is_kubelets_sandbox(&self) -> bool {
@@ -388,9 +427,17 @@ impl Container {
         self.is_sandbox && self.cgroup.iter().flat_map(|path| path.iter()).any(is_kubelets)
     }
 
-    /// Whether it wants to be in its pod's machine.
+    /// Whether it wants to be in the machine of its pod, or of the container whose network it shares.
     pub fn joins(&self) -> bool {
-        self.is_in_pod() && !self.is_offline() && self.choice("pod") != Some(SEPARATE)
+        !self.is_sandbox && !self.is_offline() && self.choice("pod") != Some(SEPARATE)
+    }
+
+    /// The process whose network namespace it shares.
+    pub fn network_of(&self) -> Option<u32> {
+        match &self.network {
+            Network::At(path) => process_of(path),
+            Network::Host | Network::New => None,
+        }
     }
 
     /// The pod's machine has the memory of all its containers. Engines give a sandbox the least share of processors, for a process
@@ -530,7 +577,10 @@ mod tests {
         ];
         annotations.into_iter().for_each(|(key, value)| config["annotations"][key] = json!(value));
         let c = parse(&config).unwrap();
-        assert_eq!((c.host_of, c.is_in_pod(), c.is_offline(), c.is_sandbox), (Some(4711), true, true, false));
+        assert_eq!(
+            (c.namespaces.uts.process(), c.is_in_pod(), c.is_offline(), c.is_sandbox),
+            (Some(4711), true, true, false)
+        );
         assert!(!c.joins(), "without a network there is nothing to share");
         config["annotations"]["io.kubernetes.cri.container-name"] = json!("ship");
         let c = parse(&config).unwrap();

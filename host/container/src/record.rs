@@ -35,7 +35,7 @@ pub struct Record {
     pub created_ms: u64,
     pub cgroups: Vec<PathBuf>,
     pub is_sandbox: bool,
-    /// It is a sandbox with a machine, which containers of its pod join.
+    /// It has a machine that other containers may join, as those of a pod join their sandbox's.
     #[serde(default)]
     pub holds_machine: bool,
     /// The sandbox in whose machine it is.
@@ -135,11 +135,13 @@ impl Containers {
 
     /// The host name of a container: its own, or that of the container whose process it shares it with.
     pub fn hostname(&self, container: &Container) -> Option<String> {
-        let shared = || {
-            let pid = container.host_of?;
-            self.list().into_iter().find(|record| record.pid == pid)?.hostname
-        };
+        let shared = || self.of_process(container.namespaces.uts.process()?)?.hostname;
         container.hostname.clone().or_else(shared)
+    }
+
+    /// The container that an engine knows by the number of this process of the host.
+    pub fn of_process(&self, pid: u32) -> Option<Record> {
+        self.list().into_iter().find(|record| record.pid == pid)
     }
 
     /// Takes the interface of the calling thread's network namespace for one machine, until the file is closed.
@@ -195,7 +197,7 @@ impl Record {
             created_ms: now,
             cgroups,
             is_sandbox: container.is_sandbox,
-            holds_machine: container.holds_machine(),
+            holds_machine: container.may_be_joined(),
             sandbox: None,
             hostname: container.hostname.clone(),
             network: ends_with_it.then(|| namespace::number_of(pid)).flatten(),

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Containers of a pod: trees of processes that share the machine's network, clock and process numbers, and have a tree of files each.
+//! Containers of a pod: trees of processes that share the machine's network and clock, and have a tree of files and namespaces each.
 //! Somebody outside of the machine starts them (`outside`). A container's first process is to it what the first process of a
-//! PID namespace is (pid_namespaces(7)): whoever is left behind in the container becomes its child, and its end ends them all.
+//! PID namespace is (pid_namespaces(7)), whether the container has one of its own or shares another's: whoever is left behind in the
+//! container becomes its child, and its end ends them all.
 
 use crate::calls::end;
 use crate::calls::limits::Limits;
 use crate::calls::seccomp::Profile;
 use crate::calls::signals::SIGKILL;
-use crate::pids::{AtomicPid, Pid};
-use crate::process::{Credentials, Process};
+use crate::pids::{AtomicPid, Pid, PidNamespace};
+use crate::process::{Credentials, NsProxy, Process};
 use crate::{mounts, processes};
 use abi::{Result, errno::*};
 use alloc::string::String;
@@ -23,6 +24,9 @@ use vfs::{Dentry, Namespace};
 pub struct Container {
     pub name: Vec<u8>,
     pub namespace: Arc<Namespace>,
+    /// The namespaces that its programs begin in.
+    pub pids: PidNamespace,
+    pub nsproxy: NsProxy,
     /// What programs begin with that somebody starts in it later.
     pub credentials: Credentials,
     pub environment: Vec<Vec<u8>>,
@@ -42,6 +46,8 @@ pub struct Container {
 /// What a container is made of, but for its name.
 pub struct Parts {
     pub namespace: Arc<Namespace>,
+    pub pids: PidNamespace,
+    pub nsproxy: NsProxy,
     pub credentials: Credentials,
     pub environment: Vec<Vec<u8>>,
     pub working: Arc<Dentry>,
@@ -88,9 +94,10 @@ impl Drop for Mounting {
 pub fn namespace(
     first: &Process,
     trees: &[mounts::HostTree<'_>],
+    views: &mounts::Views<'_>,
 ) -> core::result::Result<Arc<Namespace>, String> {
     let _mounting = Mounting::begin();
-    mounts::container_tree(&first.files, trees).map(Arc::new)
+    mounts::container_tree(&first.files, trees, views).map(Arc::new)
 }
 
 /// A container that is known by its name for as long as this lives. The caller waits for its end.
@@ -99,10 +106,13 @@ pub struct Known(pub Arc<Container>);
 impl Known {
     /// `EEXIST`: there is one of that name.
     pub fn new(name: &[u8], parts: Parts) -> Result<Known> {
-        let Parts { namespace, credentials, environment, working, limits, profile, memory } = parts;
+        let Parts { namespace, pids, nsproxy, credentials, environment, working, limits, profile, memory } =
+            parts;
         let container = Arc::new(Container {
             name: name.to_vec(),
             namespace,
+            pids,
+            nsproxy,
             credentials,
             environment,
             working,
@@ -142,6 +152,11 @@ impl Container {
 
     pub fn is_first(&self, process: &Process) -> bool {
         self.first.get() == process.pid
+    }
+
+    /// It has a first process that has not begun to end: others may begin beside it.
+    pub fn is_running(&self) -> bool {
+        self.first.get() != Pid::NONE && !self.is_ending()
     }
 
     /// Its processes, zombies included.

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
 use vfs::{Capability, Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
+const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// Device number of the root file system.
 const ROOT_DEVICE: u64 = 1;
 static ROOT: Credentials = Credentials::root();
@@ -127,12 +128,21 @@ pub struct HostTree<'a> {
     pub read_only: bool,
 }
 
+/// What a container sees of processes and of shared memory.
+pub struct Views<'a> {
+    pub pids: &'a PidNamespace,
+    /// It has an IPC namespace of its own, so that its shared memory is nobody else's; else that of the container whose tree this is,
+    /// and the machine's without one.
+    pub has_own_ipc: bool,
+    pub shares_ipc_with: Option<&'a Namespace>,
+}
+
 /// The file tree of a container: trees of the host, one of them its root, and between them what the machine has for all programs.
-pub fn container_tree(machine: &Files, trees: &[HostTree<'_>]) -> Told<Namespace> {
+pub fn container_tree(machine: &Files, trees: &[HostTree<'_>], views: &Views<'_>) -> Told<Namespace> {
     let root = trees.iter().find(|tree| tree.path == "/").ok_or("the container has no root")?;
     let failed = |e| format!("the container's root: {e:?}");
     let namespace = Namespace::new(host_tree(root)?, "9p").map_err(failed)?;
-    let made = fill_container_tree(machine, &namespace, root, trees);
+    let made = fill_container_tree(machine, &namespace, root, trees, views);
     if made.is_err() {
         namespace.take_apart();
     }
@@ -144,12 +154,14 @@ fn fill_container_tree(
     namespace: &Namespace,
     root: &HostTree<'_>,
     trees: &[HostTree<'_>],
+    views: &Views<'_>,
 ) -> Told<()> {
     let flags = |tree: &HostTree<'_>| MountFlags(if tree.read_only { MountFlags::READ_ONLY } else { 0 });
     namespace
         .remount(&namespace.root().topmost(), flags(root))
         .map_err(|e| format!("the container's root: {e:?}"))?;
-    // Devices, terminals and shared memory are the pod's (as its IPC namespace is), so the machine's own file systems.
+    // Devices and terminals are the pod's, so the machine's own file systems. Processes and shared memory are those of namespaces.
+    let machines = machine.namespace();
     for (path, file_system) in [
         ("/dev", "devtmpfs"),
         ("/dev/pts", "devpts"),
@@ -157,10 +169,23 @@ fn fill_container_tree(
         ("/proc", "proc"),
         ("/sys", "sysfs"),
     ] {
-        let tree = machine.namespace().root().topmost();
-        let own = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
-        let own = own.map_err(|e| format!("{path} of the machine: {e:?}"))?;
-        mount(namespace, path, own.inode().clone(), file_system, own.mount().flags())?;
+        let of = match path {
+            "/dev/shm" => views.shares_ipc_with.unwrap_or(&machines),
+            _ => &machines,
+        };
+        let tree = of.root().topmost();
+        let found = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
+        let found = found.map_err(|e| format!("{path} of the machine: {e:?}"))?;
+        let inode = match path {
+            "/proc" if *views.pids != PidNamespace::FIRST => {
+                crate::proc::proc(files::new_device(), views.pids)
+            }
+            "/dev/shm" if views.has_own_ipc => {
+                ramfs::tmpfs(files::new_device(), api_mem::statistics().0 * PAGE / 2, 0o1777, (0, 0))
+            }
+            _ => found.inode().clone(),
+        };
+        mount(namespace, path, inode, file_system, found.mount().flags())?;
     }
     for tree in trees.iter().filter(|tree| tree.path != "/") {
         mount_at(namespace, tree.path, tree.tag, host_tree(tree)?, flags(tree))?;

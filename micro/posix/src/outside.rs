@@ -106,9 +106,10 @@ pub fn start(
     let Wanted { arguments, environment, working, credentials, streams, terminal, place } = wanted;
     let (claim, childrens) = place.claims();
     processes::may_begin(claim)?;
-    let number = Number(processes::allocate(claim)?);
-    let pid = number.0;
     let container = place.container();
+    let pids = container.map_or(PidNamespace::FIRST, |container| container.pids.clone());
+    let number = Number(processes::allocate_in(claim, &pids, &[])?);
+    let pid = number.0;
     let files = match container {
         Some(container) => first.files.beside_in(container.namespace.clone(), working.clone()),
         None => first.files.beside(working.clone()),
@@ -120,12 +121,12 @@ pub fn start(
         limits: container.map_or_else(Limits::of_machine, |container| container.limits.duplicate()),
         sessions: Sessions { group: pid, session: pid },
         settings: Settings::default(),
-        pids: PidNamespace::FIRST,
+        pids,
         parent: Pid::NONE,
         exit_signal: 0,
         claim: childrens,
         container: container.cloned(),
-        nsproxy: first.nsproxy.lock().clone(),
+        nsproxy: container.map_or_else(|| first.nsproxy.lock().clone(), |container| container.nsproxy.clone()),
         program: None,
         space: None,
     };
@@ -155,7 +156,10 @@ pub fn start(
         container.set_first(&process);
     }
     processes::add(&process);
-    if container.is_some_and(|container| container.is_ending()) {
+    if process.is_first() {
+        process.pids.begins();
+    }
+    if process.pids.is_closed() || container.is_some_and(|container| container.is_ending()) {
         end::begin(&process, Status::Signal { number: SIGKILL as u8 });
     }
     if let Some(terminal) = terminal {

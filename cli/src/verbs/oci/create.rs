@@ -74,14 +74,29 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
     made.map(|()| 0)
 }
 
-/// The sandbox whose machine the container joins; `None`: it becomes a machine of its own.
+/// The container whose machine this one joins: its pod's sandbox, or whoever has the network that it shares. `None`: it becomes a
+/// machine of its own.
 fn home(all: &Containers, container: &Container) -> Result<Option<String>> {
-    let Some(sandbox) = container.sandbox().filter(|_| container.joins()) else { return Ok(None) };
+    if !container.joins() {
+        return Ok(None);
+    }
+    let sandbox = container.sandbox().and_then(|id| all.find(id).ok());
+    let shared = || container.network_of().and_then(|pid| all.of_process(pid));
+    let Some(record) = sandbox.or_else(shared) else { return Ok(None) };
+    let record = match &record.sandbox {
+        Some(sandbox) => all.find(sandbox)?,
+        None => record,
+    };
     // One that another runtime made, or that was made for machines apart.
-    let Some(record) = all.find(sandbox).ok().filter(|record| record.holds_machine) else { return Ok(None) };
+    if !record.holds_machine {
+        return Ok(None);
+    }
     match super::manage::status(&record) {
         Status::Running => Ok(Some(record.id)),
-        other => Err(Fault::new(format!("the sandbox {sandbox} of the container's pod is {}", other.word()))),
+        other => {
+            let (id, is) = (&record.id, other.word());
+            Err(Fault::new(format!("the sandbox {id} of the container's pod is {is}")))
+        }
     }
 }
 

@@ -131,8 +131,9 @@ fn user(user: &unilith_container::User) -> String {
 pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
     let record = all.find(&args.id)?;
     let status = manage::status(&record);
-    if status != Status::Running || record.is_sandbox {
-        let what = if record.is_sandbox { "holds a pod's namespaces only" } else { status.word() };
+    let is_holder = record.is_sandbox && !record.holds_machine;
+    if status != Status::Running || is_holder {
+        let what = if is_holder { "holds a pod's namespaces only" } else { status.word() };
         return Err(Fault::new(format!("cannot exec in container {}: it is {what}", record.id)));
     }
     let process = args.read()?;

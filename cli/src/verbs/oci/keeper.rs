@@ -4,7 +4,7 @@
 use super::{
     create::{CREATE, START},
     member::{self, Member},
-    pod::Pod,
+    pod::{self, Pod},
 };
 use crate::{
     fault::{Fault, Result, file},
@@ -31,7 +31,7 @@ use std::{
 };
 use unilith_container::{
     beneath::Root,
-    bundle::{self, Container},
+    bundle::{self, Container, Namespaces, Place},
     cgroup::{self, Hierarchies},
     mounted, namespace,
     record::Containers,
@@ -141,7 +141,7 @@ struct Machine {
     held: Held,
     streams: Streams,
     root: PathBuf,
-    /// Of a sandbox: where its containers join.
+    /// Where other containers join its machine.
     pod: Option<Pod>,
     /// Its interface is nobody else's until this is closed.
     _claim: Option<File>,
@@ -169,12 +169,14 @@ fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStrea
 
 fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) -> Result<Machine> {
     check_choices(container)?;
+    check_namespaces(container)?;
     let has_link = container.network != bundle::Network::Host && !container.is_offline();
     let claim = has_link.then(|| all.claim_interface()).transpose()?;
     let root = Root::open(&container.root)?;
     let program = find_program(&root, container)?;
     let (volumes, names) = places(all, folder, container, &root)?;
-    let pod = container.holds_machine().then(|| Pod::at(folder)).transpose()?;
+    let channels = if container.is_sandbox { pod::CHANNELS } else { 1 };
+    let pod = container.may_be_joined().then(|| Pod::at(folder, channels)).transpose()?;
     // The overlay's files are one more.
     let others = 1 + pod.as_ref().map_or(0, |pod| pod.forests().len());
     if volumes.len() + others > Platform::MAX_VOLUMES {
@@ -343,6 +345,24 @@ pub fn check_choices(container: &Container) -> Result<()> {
     Ok(())
 }
 
+/// A machine of its own shares no processes and no System V IPC with another one.
+fn check_namespaces(container: &Container) -> Result<()> {
+    if container.is_in_pod() || container.is_sandbox {
+        return Ok(());
+    }
+    let Namespaces { pid, ipc, .. } = &container.namespaces;
+    for (kind, place) in [("PID", pid), ("IPC", ipc)] {
+        if let Place::At(path) = place {
+            return Err(Fault::new(format!(
+                "linux.namespaces: the {kind} namespace {}: containers share it when they share the network of one that has no limit of \
+                 memory (--network container:NAME, or a pod)",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn spec(
     all: &Containers,
     args: &Args,
@@ -435,14 +455,14 @@ fn spec(
 
 /// The memory of its machine, in bytes.
 fn memory(container: &Container) -> u64 {
-    let all = container.cgroup.as_deref().filter(|_| container.is_kubelets_sandbox());
-    match (all, container.memory) {
-        (Some(group), sum) => match Hierarchies::of_host().memory_of_pod(group) {
-            Some(limit) => within(limit),
-            // Those without a limit need some as well.
-            None => sum.unwrap_or(0).saturating_add(DEFAULT_MEMORY),
-        },
-        (None, Some(limit)) => within(limit),
+    let group = container.cgroup.as_deref().filter(|_| container.may_be_joined());
+    let of_pod = group.and_then(|group| Hierarchies::of_host().memory_of_pod(group));
+    match (of_pod, container.memory) {
+        (Some(limit), None) => within(limit),
+        (Some(limit), _) if container.is_kubelets_sandbox() => within(limit),
+        // Those without a limit need some as well.
+        (None, sum) if container.is_kubelets_sandbox() => sum.unwrap_or(0).saturating_add(DEFAULT_MEMORY),
+        (_, Some(limit)) => within(limit),
         (None, None) => DEFAULT_MEMORY,
     }
 }

@@ -22,7 +22,7 @@ use std::{
 };
 use unilith_container::{
     beneath::Root,
-    bundle::Container,
+    bundle::{Container, Place},
     record::{Containers, Record},
 };
 use unilith_machine::record::{Mount, Outcome};
@@ -36,6 +36,7 @@ pub struct Member {
     container: Container,
     id: String,
     sandbox: String,
+    namespaces: Namespaces,
     folder: PathBuf,
     program: PathBuf,
     volumes: Vec<Mount>,
@@ -62,10 +63,69 @@ pub fn prepare(
             most - 1
         )));
     }
+    let namespaces = Namespaces::of(all, &container, sandbox)?;
     let membership = pod::join(&all.folder(sandbox)?, &args.id, &volumes)?;
     let streams = Streams::of(args)?;
     let (id, sandbox, folder) = (args.id.clone(), sandbox.to_string(), folder.to_path_buf());
-    Ok(Member { container, id, sandbox, folder, program, volumes, membership, streams })
+    Ok(Member { container, id, sandbox, namespaces, folder, program, volumes, membership, streams })
+}
+
+/// Where one of the container's namespaces comes from.
+enum Origin {
+    /// The machine's own, which are the sandbox's.
+    Machine,
+    New,
+    /// Of another container of the pod.
+    Container(String),
+}
+
+impl Origin {
+    /// `kind`: what the namespace is called where its path leads to no container of the pod.
+    fn of(all: &Containers, place: &Place, sandbox: &str, kind: &str) -> Result<Origin> {
+        let path = match place {
+            Place::Host => return Ok(Origin::Machine),
+            Place::New => return Ok(Origin::New),
+            Place::At(path) => path,
+        };
+        let record = place.process().and_then(|pid| all.of_process(pid));
+        match record.filter(|record| record.host() == sandbox) {
+            Some(record) if record.id == sandbox => Ok(Origin::Machine),
+            Some(record) => Ok(Origin::Container(record.id)),
+            None => Err(Fault::new(format!(
+                "linux.namespaces: the {kind} namespace {} is of no container of the pod",
+                path.display()
+            ))),
+        }
+    }
+
+    fn to_wire(&self) -> unilith_overlay::Origin<'_> {
+        match self {
+            Origin::Machine => unilith_overlay::Origin::Machine,
+            Origin::New => unilith_overlay::Origin::New,
+            Origin::Container(id) => unilith_overlay::Origin::Container(id.as_bytes()),
+        }
+    }
+}
+
+/// The container's namespaces, as its bundle asks for them.
+struct Namespaces {
+    pid: Origin,
+    ipc: Origin,
+    uts: Origin,
+    cgroup: Origin,
+}
+
+impl Namespaces {
+    fn of(all: &Containers, container: &Container, sandbox: &str) -> Result<Namespaces> {
+        let places = &container.namespaces;
+        let origin = |place, kind| Origin::of(all, place, sandbox, kind);
+        Ok(Namespaces {
+            pid: origin(&places.pid, "PID")?,
+            ipc: origin(&places.ipc, "IPC")?,
+            uts: origin(&places.uts, "UTS")?,
+            cgroup: origin(&places.cgroup, "cgroup")?,
+        })
+    }
 }
 
 /// The number that the container's first process has in its machine.
@@ -170,6 +230,13 @@ impl Member {
                 .iter()
                 .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
                 .collect(),
+            namespaces: unilith_overlay::Namespaces {
+                pid: self.namespaces.pid.to_wire(),
+                ipc: self.namespaces.ipc.to_wire(),
+                uts: self.namespaces.uts.to_wire(),
+                cgroup: self.namespaces.cgroup.to_wire(),
+                host_name: container.hostname.as_deref().unwrap_or_default().as_bytes(),
+            },
             program: Program {
                 terminal: size,
                 input: true,

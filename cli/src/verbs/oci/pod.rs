@@ -23,8 +23,8 @@ use unilith_overlay::socket::{bind_at, connect_at};
 
 /// The socket in the sandbox's folder.
 const JOIN: &str = "pod.sock";
-/// Channels to the files of containers: each is served by one thread, which a slow disk may hold up for all who share it.
-const CHANNELS: usize = 4;
+/// Channels of a sandbox to the files of containers: each is served by one thread, which a slow disk may hold up for all who share it.
+pub const CHANNELS: usize = 4;
 /// Most containers of a pod at once: as many programs as a machine serves from outside.
 const MAX_CONTAINERS: usize = 64;
 /// Longest list of what a container sees.
@@ -51,8 +51,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// In the sandbox's folder.
-    pub fn at(folder: &Path) -> Result<Pod> {
+    /// In the folder of the container that has the machine.
+    pub fn at(folder: &Path, channels: usize) -> Result<Pod> {
         let path = folder.join(JOIN);
         // Whoever may connect has the machine see any file of the host: its owner alone, from the first moment on. No other thread
         // is there yet that makes files.
@@ -60,7 +60,7 @@ impl Pod {
         let listener = bind_at(&path).map_err(file("make", &path));
         umask(before);
         let listener = listener?;
-        Ok(Pod { listener, forests: (0..CHANNELS).map(|_| Forest::new()).collect() })
+        Ok(Pod { listener, forests: (0..channels).map(|_| Forest::new()).collect() })
     }
 
     pub fn forests(&self) -> &[Forest] {

@@ -4,18 +4,23 @@
 use crate::program::{Streams, candidates, explain, refused};
 use abi::errno::EEXIST;
 use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_boot::{CapabilitySets, Rlimit};
 use api_overlay::{Failure, Outcome, Remote};
-use overlay_wire::Container;
+use overlay_wire::{Container, Origin};
 use posix::auxiliary;
 use posix::calls::limits::Limits;
 use posix::calls::seccomp::Profile;
 use posix::confinement::{self, Confinement};
 use posix::containers::{self, Known, Parts};
-use posix::mounts::HostTree;
+use posix::mounts::{HostTree, Views};
 use posix::outside::{self, Place, Wanted};
-use posix::process::Credentials;
+use posix::pids::PidNamespace;
+use posix::process::{Credentials, NsProxy, Process};
+use posix::users::UserNamespace;
+use posix::{cgroup, ipc};
 
 /// How often it is looked whether the last process of a container has ended.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -60,7 +65,17 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
     let profile = Profile::of(&wanted.filter)
         .map_err(|e| Failure::new("its filter of system calls").errno(e).code(Failure::REFUSED))?;
     let confinement = confinement(wanted)?;
-    let namespace = containers::namespace(&first, &trees).map_err(refused)?;
+    let (pids, nsproxy) = namespaces(&first, wanted)?;
+    let other = match wanted.namespaces.ipc {
+        Origin::Container(name) => Some(container_of("IPC", name)?),
+        _ => None,
+    };
+    let views = Views {
+        pids: &pids,
+        has_own_ipc: wanted.namespaces.ipc == Origin::New,
+        shares_ipc_with: other.as_ref().map(|other| &*other.namespace),
+    };
+    let namespace = containers::namespace(&first, &trees, &views).map_err(refused)?;
     let confined = confinement::apply(&namespace, &confinement).map_err(refused);
     let working = confined.and_then(|()| match wanted.program.working {
         b"" => Ok(namespace.root().topmost()),
@@ -71,7 +86,8 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         let environment = wanted.program.environment.iter().map(|entry| entry.to_vec()).collect();
         let credentials = credentials(wanted);
         let (namespace, memory) = (namespace.clone(), wanted.memory);
-        let parts = Parts { namespace, credentials, environment, working, limits, profile, memory };
+        let parts =
+            Parts { namespace, pids, nsproxy, credentials, environment, working, limits, profile, memory };
         Known::new(wanted.name, parts).map_err(|e| match e {
             EEXIST => refused("the machine has a container of that name already"),
             e => Failure::new("").errno(e).code(Failure::REFUSED),
@@ -81,6 +97,47 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         namespace.take_apart();
     }
     known
+}
+
+/// The container whose namespace another one joins.
+fn container_of(kind: &str, name: &[u8]) -> Result<Arc<containers::Container>, Failure> {
+    let running = containers::find(name).filter(|container| container.is_running());
+    running.ok_or_else(|| {
+        let name = String::from_utf8_lossy(name);
+        refused(format!("the container {name}, whose {kind} namespace it is to join, does not run"))
+    })
+}
+
+/// The namespaces that its programs begin in. The network is the pod's.
+fn namespaces(first: &Process, wanted: &Container<'_>) -> Result<(PidNamespace, NsProxy), Failure> {
+    let origins = &wanted.namespaces;
+    let failed = |e| Failure::new("its namespaces").errno(e).code(Failure::REFUSED);
+    let owner = || UserNamespace::FIRST;
+    let pids = match origins.pid {
+        Origin::Machine => PidNamespace::FIRST,
+        Origin::New => PidNamespace::FIRST.nest(owner()).map_err(failed)?,
+        Origin::Container(name) => container_of("PID", name)?.pids.clone(),
+    };
+    let mut nsproxy = first.nsproxy();
+    match origins.ipc {
+        Origin::Machine => {}
+        Origin::New => nsproxy.ipc = ipc::empty(owner()).map_err(failed)?,
+        Origin::Container(name) => nsproxy.ipc = container_of("IPC", name)?.nsproxy.ipc.clone(),
+    }
+    match origins.uts {
+        Origin::Machine => {}
+        Origin::New => nsproxy.uts = nsproxy.uts.copy(owner()).map_err(failed)?,
+        Origin::Container(name) => nsproxy.uts = container_of("UTS", name)?.nsproxy.uts.clone(),
+    }
+    if origins.uts == Origin::New && !origins.host_name.is_empty() {
+        nsproxy.uts.set_host_name(origins.host_name);
+    }
+    match origins.cgroup {
+        Origin::Machine => {}
+        Origin::New => nsproxy.cgroup = cgroup::another(owner()).map_err(failed)?,
+        Origin::Container(name) => nsproxy.cgroup = container_of("cgroup", name)?.nsproxy.cgroup.clone(),
+    }
+    Ok((pids, nsproxy))
 }
 
 fn confinement<'a>(wanted: &Container<'a>) -> Result<Confinement<'a>, Failure> {

@@ -51,7 +51,7 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
     let container = match wanted.container {
         b"" => None,
         name => {
-            let running = containers::find(name).filter(|container| !container.is_ending());
+            let running = containers::find(name).filter(|container| container.is_running());
             Some(running.ok_or_else(|| refused("the container does not run"))?)
         }
     };

@@ -299,11 +299,55 @@ pub struct Limit {
     pub hard: u64,
 }
 
-/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory, 8: so is what it is kept from), reserved u8, `name` bytes, number of
+/// Where a container's namespace of one kind comes from (namespaces(7)): `origin` u8 (0: the machine's, 1: a new one, 2: another
+/// container's), and for the last one its `name` bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin<'a> {
+    #[default]
+    Machine,
+    New,
+    /// Of the container with that name.
+    Container(&'a [u8]),
+}
+
+impl<'a> Origin<'a> {
+    fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Origin::Machine => out.push(0),
+            Origin::New => out.push(1),
+            Origin::Container(name) => {
+                out.push(2);
+                put_bytes(out, name);
+            }
+        }
+    }
+
+    fn decode(r: &mut Reader<'a>) -> Result<Origin<'a>> {
+        match r.u8()? {
+            0 => Ok(Origin::Machine),
+            1 => Ok(Origin::New),
+            2 => Ok(Origin::Container(r.bytes()?)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// A container's namespaces: an [`Origin`] each, and the `host name` bytes of a new UTS namespace; empty: that of the machine's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces<'a> {
+    pub pid: Origin<'a>,
+    pub ipc: Origin<'a>,
+    pub uts: Origin<'a>,
+    pub cgroup: Origin<'a>,
+    pub host_name: &'a [u8],
+}
+
+/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory, 8: so is what it is kept from,
+/// 16: so are its namespaces), reserved u8, `name` bytes, number of
 /// trees u32, each [`Tree`], `uid` u32, `gid` u32, number of groups u32, each u32, five sets of capabilities u64 (bounding,
 /// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], `memory` u64 if given, if it is kept from something (8) the number of
 /// instructions of its filter u32, each u64, two lists of paths (masked, read-only) with their number u32 in front, each bytes, the number of
-/// settings u32, each a name and a value as bytes, and a [`Program`], whose user is not looked
+/// settings u32, each a name and a value as bytes, its [`Namespaces`] if given, and a [`Program`], whose user is not looked
 /// at and whose environment is all that there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container<'a> {
@@ -326,6 +370,7 @@ pub struct Container<'a> {
     pub read_only: Vec<&'a [u8]>,
     /// Names and values of /proc/sys.
     pub settings: Vec<(&'a [u8], &'a [u8])>,
+    pub namespaces: Namespaces<'a>,
     pub program: Program<'a>,
 }
 
@@ -334,6 +379,7 @@ impl<'a> Container<'a> {
     const CAPABILITIES: u8 = 2;
     const MEMORY: u8 = 4;
     const CONFINED: u8 = 8;
+    const NAMESPACES: u8 = 16;
     const READ_ONLY: u8 = 1;
     /// Most trees: a root, and more mounts than anybody's.
     pub const MAX_TREES: u32 = 256;
@@ -349,7 +395,8 @@ impl<'a> Container<'a> {
         let flags = flag(self.no_new_privileges, Container::NO_NEW_PRIVILEGES)
             | flag(self.capabilities.is_some(), Container::CAPABILITIES)
             | flag(self.memory.is_some(), Container::MEMORY)
-            | flag(self.is_confined(), Container::CONFINED);
+            | flag(self.is_confined(), Container::CONFINED)
+            | flag(self.namespaces != Namespaces::default(), Container::NAMESPACES);
         let mut out = alloc::vec![flags, 0];
         put_bytes(&mut out, self.name);
         out.extend_from_slice(&(self.trees.len() as u32).to_le_bytes());
@@ -383,6 +430,11 @@ impl<'a> Container<'a> {
                 .iter()
                 .flat_map(|(name, value)| [name, value])
                 .for_each(|text| put_bytes(&mut out, text));
+        }
+        if self.namespaces != Namespaces::default() {
+            let Namespaces { pid, ipc, uts, cgroup, host_name } = self.namespaces;
+            [pid, ipc, uts, cgroup].into_iter().for_each(|origin| origin.encode(&mut out));
+            put_bytes(&mut out, host_name);
         }
         out.extend_from_slice(&self.program.encode());
         out
@@ -418,6 +470,12 @@ impl<'a> Container<'a> {
             read_only = r.list(Container::MAX_CONFINED, Reader::bytes)?;
             settings = r.list(Container::MAX_CONFINED, |r| Ok((r.bytes()?, r.bytes()?)))?;
         }
+        let mut namespaces = Namespaces::default();
+        if flags & Container::NAMESPACES != 0 {
+            let mut origin = || Origin::decode(&mut r);
+            let (pid, ipc, uts, cgroup) = (origin()?, origin()?, origin()?, origin()?);
+            namespaces = Namespaces { pid, ipc, uts, cgroup, host_name: r.bytes()? };
+        }
         let program = Program::decode(r.0)?;
         if name.is_empty() {
             return Err(Malformed);
@@ -436,6 +494,7 @@ impl<'a> Container<'a> {
             masked,
             read_only,
             settings,
+            namespaces,
             program,
         })
     }
@@ -596,12 +655,20 @@ mod tests {
             masked: vec![b"/proc/kcore"],
             read_only: vec![b"/proc/sys", b"/sys"],
             settings: vec![(b"net.core.somaxconn", b"128")],
+            namespaces: Namespaces {
+                pid: Origin::New,
+                ipc: Origin::Machine,
+                uts: Origin::Container(b"db"),
+                cgroup: Origin::New,
+                host_name: b"web-0",
+            },
             program,
         };
         assert_eq!(Container::decode(&container.encode()), Ok(container.clone()));
         let bare = Container { capabilities: None, no_new_privileges: false, memory: None, ..container };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare.clone()));
         let bare = Container { filter: vec![], masked: vec![], read_only: vec![], settings: vec![], ..bare };
+        let bare = Container { namespaces: Namespaces::default(), ..bare };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare));
         assert_eq!(read_started(&started(70_000)), Ok(70_000));
         let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };
@@ -642,6 +709,11 @@ mod tests {
             trees: vec![Tree { tag: b"pod3", name: b"0", path: b"/", read_only: true }],
             groups: vec![7],
             limits: vec![Limit { resource: 7, soft: 1, hard: 2 }],
+            namespaces: Namespaces {
+                pid: Origin::Container(b"db"),
+                ipc: Origin::New,
+                ..Namespaces::default()
+            },
             program: Program { arguments: vec![b"sh"], ..Program::default() },
             ..Container::default()
         };
