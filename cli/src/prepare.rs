@@ -420,6 +420,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         capabilities: flags.rights.capabilities()?,
         no_new_privileges: flags.rights.are_final()?,
         confinement: Confinement::default(),
+        group: None,
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
         log: flags.log.clone(),
         log_limits: LogLimits::default(),

@@ -8,6 +8,7 @@ use oci_spec::runtime::{
     Capability, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec,
 };
 use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashSet},
     fs,
@@ -190,6 +191,44 @@ fn check_setting(name: &str, value: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// A container's control group, as its programs see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Most processes and threads.
+    pub pids: Option<u64>,
+    /// Microseconds of processor time, and the period that they are for.
+    pub quota: Option<u64>,
+    pub period: u64,
+    /// There is a mount of type cgroup or cgroup2; `true`: to be read only.
+    pub files: Option<bool>,
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        Group { pids: None, quota: None, period: Group::PERIOD_US, files: None }
+    }
+}
+
+impl Group {
+    /// Linux' period where nobody names one.
+    const PERIOD_US: u64 = 100_000;
+
+    /// Takes the limits that resources name, and leaves the others.
+    pub fn take(&mut self, resources: &LinuxResources) {
+        // No limit is written as 0 or less.
+        let limit = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0);
+        if let Some(pids) = resources.pids() {
+            self.pids = limit(pids.limit());
+        }
+        if let Some(cpu) = resources.cpu() {
+            if let Some(quota) = cpu.quota() {
+                self.quota = limit(quota);
+            }
+            self.period = cpu.period().filter(|period| *period > 0).unwrap_or(self.period);
+        }
+    }
+}
+
 /// A container as its bundle describes it.
 #[derive(Clone, Debug)]
 pub struct Container {
@@ -216,6 +255,7 @@ pub struct Container {
     pub scratch: Vec<Scratch>,
     pub network: Network,
     pub namespaces: Namespaces,
+    pub group: Group,
     /// Bytes.
     pub memory: Option<u64>,
     pub cgroup: Option<PathBuf>,
@@ -280,6 +320,7 @@ impl Container {
             scratch: Vec::new(),
             network: Network::Host,
             namespaces: Namespaces::default(),
+            group: Group::default(),
             memory: None,
             cgroup: None,
             resources: None,
@@ -315,6 +356,9 @@ impl Container {
         let has = |word: &str| options.iter().any(|option| option == word);
         let kind = mount.typ().as_deref().unwrap_or("none");
         let is_bind = kind == "bind" || has("bind") || has("rbind");
+        if ["cgroup", "cgroup2"].contains(&kind) {
+            self.group.files = Some(has("ro"));
+        }
         // The kernel of the machine has its own.
         let own = ["/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"];
         if own.iter().any(|own| destination.starts_with(own)) || destination == Path::new("/dev") {
@@ -384,6 +428,9 @@ impl Container {
         self.cgroup = linux.cgroups_path().clone();
         self.resources = linux.resources().clone();
         let memory = linux.resources().as_ref().and_then(|r| r.memory().as_ref()?.limit());
+        if let Some(resources) = linux.resources() {
+            self.group.take(resources);
+        }
         // -1 is no limit, and so is 0 for some engines.
         self.memory = memory.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
         Ok(())

@@ -25,7 +25,7 @@ pub mod seccomp;
 pub mod terminal;
 
 /// A process as `exec --process` describes it.
-pub use oci_spec::runtime::{Process, User};
+pub use oci_spec::runtime::{LinuxResources, Process, User};
 
 use std::path::PathBuf;
 

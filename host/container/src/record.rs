@@ -3,7 +3,7 @@
 
 use crate::{
     ContainerError, Result,
-    bundle::{Container, Network},
+    bundle::{Container, Group, Network},
     file, namespace,
 };
 use jiff::Timestamp;
@@ -46,6 +46,11 @@ pub struct Record {
     /// The number of its network namespace, where that ends with it: of a sandbox, and of a container with a namespace of its own.
     #[serde(default)]
     pub network: Option<u64>,
+    /// The limits that it has, `update`s included: of memory in bytes, and those that its control group shows.
+    #[serde(default)]
+    pub memory: Option<u64>,
+    #[serde(default)]
+    pub group: Group,
     /// `start` was said.
     pub started: bool,
 }
@@ -201,6 +206,8 @@ impl Record {
             sandbox: None,
             hostname: container.hostname.clone(),
             network: ends_with_it.then(|| namespace::number_of(pid)).flatten(),
+            memory: container.memory,
+            group: container.group,
             started: false,
         }
     }
@@ -251,6 +258,8 @@ mod tests {
             sandbox: None,
             hostname: Some("pod".into()),
             network: None,
+            memory: None,
+            group: Group::default(),
             started: false,
         }
     }

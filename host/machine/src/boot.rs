@@ -66,6 +66,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         capabilities: spec.capabilities.map(sets),
         no_new_privileges: spec.no_new_privileges,
         confinement: confinement(&spec.confinement),
+        group: spec.group.map(group),
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
         disks: spec.drives.iter().enumerate().filter_map(disk).collect(),
         tmpfs: spec.tmpfs.iter().map(tmpfs).collect(),
@@ -92,6 +93,11 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
 fn confinement(of: &record::Confinement) -> api_boot::Confinement {
     let record::Confinement { filter, settings, masked, read_only } = of.clone();
     api_boot::Confinement { filter, settings, masked, read_only }
+}
+
+fn group(of: record::ControlGroup) -> api_boot::ControlGroup {
+    let record::ControlGroup { memory, pids, cpu, files } = of;
+    api_boot::ControlGroup { memory, pids, cpu, files }
 }
 
 fn sets(of: Capabilities) -> CapabilitySets {

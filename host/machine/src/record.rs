@@ -248,6 +248,19 @@ pub struct Confinement {
     pub read_only: Vec<String>,
 }
 
+/// A container's control group, as the machine shows it to its programs. `u64::MAX` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlGroup {
+    /// Bytes.
+    pub memory: u64,
+    /// Processes and threads, which the machine's kernel counts and holds.
+    pub pids: u64,
+    /// Microseconds of processor time in a period of so many.
+    pub cpu: (u64, u64),
+    /// Its files are at /sys/fs/cgroup; `true`: to be read only.
+    pub files: Option<bool>,
+}
+
 /// Sets of capabilities(7), a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
@@ -316,6 +329,9 @@ pub struct Spec {
     /// What the program, and all that it starts, is kept from.
     #[serde(default)]
     pub confinement: Confinement,
+    /// Of the machine's own programs, where it is a container.
+    #[serde(default)]
+    pub group: Option<ControlGroup>,
     pub hostname: String,
     pub log: Option<String>,
     /// How much of its output is kept.

@@ -605,6 +605,7 @@ pub(crate) mod tests {
             capabilities: None,
             no_new_privileges: false,
             confinement: Default::default(),
+            group: None,
             hostname: "x".into(),
             log: None,
             log_limits: LogLimits::default(),

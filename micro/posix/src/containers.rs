@@ -8,6 +8,7 @@ use crate::calls::end;
 use crate::calls::limits::Limits;
 use crate::calls::seccomp::Profile;
 use crate::calls::signals::SIGKILL;
+use crate::control_group::{self, ControlGroup};
 use crate::pids::{AtomicPid, Pid, PidNamespace};
 use crate::process::{Credentials, NsProxy, Process};
 use crate::{mounts, processes};
@@ -17,16 +18,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use vfs::{Dentry, Namespace};
 
 /// A container, from before its first process until the last one has ended.
 pub struct Container {
     pub name: Vec<u8>,
+    /// Counts from 1; no two containers have the same.
+    pub number: u64,
     pub namespace: Arc<Namespace>,
     /// The namespaces that its programs begin in.
     pub pids: PidNamespace,
-    pub nsproxy: NsProxy,
+    pub nsproxy: Arc<NsProxy>,
     /// What programs begin with that somebody starts in it later.
     pub credentials: Credentials,
     pub environment: Vec<Vec<u8>>,
@@ -34,8 +37,8 @@ pub struct Container {
     pub limits: Limits,
     /// What its programs may call.
     pub profile: Option<Profile>,
-    /// Most memory of their own that its processes may have together, in bytes.
-    memory: Option<u64>,
+    /// What its processes may have together, and what they use.
+    pub group: ControlGroup,
     /// Page faults until it is looked how much they have.
     until_look: AtomicI64,
     /// Its first process; nobody before.
@@ -47,13 +50,29 @@ pub struct Container {
 pub struct Parts {
     pub namespace: Arc<Namespace>,
     pub pids: PidNamespace,
-    pub nsproxy: NsProxy,
+    pub nsproxy: Arc<NsProxy>,
     pub credentials: Credentials,
     pub environment: Vec<Vec<u8>>,
     pub working: Arc<Dentry>,
     pub limits: Limits,
     pub profile: Option<Profile>,
-    pub memory: Option<u64>,
+    pub group: control_group::Limits,
+    pub number: Number,
+}
+
+/// The number of a container that is being made: file systems of its are about it before it is there.
+pub struct Number(u64);
+
+impl Number {
+    /// One that no container had before.
+    pub fn allocate() -> Number {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Number(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Page faults between two looks at the memory of a container that is near its limit.
@@ -68,6 +87,16 @@ static ALL: SpinLock<Vec<Arc<Container>>> = SpinLock::new(Vec::new());
 /// The container of that name.
 pub fn find(name: &[u8]) -> Option<Arc<Container>> {
     ALL.lock().iter().find(|container| container.name == name).cloned()
+}
+
+/// The container with that number.
+pub fn by_number(number: u64) -> Option<Arc<Container>> {
+    ALL.lock().iter().find(|container| container.number == number).cloned()
+}
+
+/// All that there are, by age.
+pub fn all() -> Vec<Arc<Container>> {
+    ALL.lock().clone()
 }
 
 /// Only one container mounts its files at a time.
@@ -106,10 +135,7 @@ pub struct Known(pub Arc<Container>);
 impl Known {
     /// `EEXIST`: there is one of that name.
     pub fn new(name: &[u8], parts: Parts) -> Result<Known> {
-        let Parts { namespace, pids, nsproxy, credentials, environment, working, limits, profile, memory } =
-            parts;
-        let container = Arc::new(Container {
-            name: name.to_vec(),
+        let Parts {
             namespace,
             pids,
             nsproxy,
@@ -118,7 +144,21 @@ impl Known {
             working,
             limits,
             profile,
-            memory,
+            group,
+            number,
+        } = parts;
+        let container = Arc::new(Container {
+            name: name.to_vec(),
+            number: number.get(),
+            namespace,
+            pids,
+            nsproxy,
+            credentials,
+            environment,
+            working,
+            limits,
+            profile,
+            group: ControlGroup::new(group),
             until_look: AtomicI64::new(0),
             first: AtomicPid::new(Pid::NONE),
             is_ending: AtomicBool::new(false),
@@ -172,7 +212,7 @@ impl Container {
 
     /// One of its processes had a page fault: whether they have more memory now than the container may have. Looks now and then only.
     pub fn is_over_limit(self: &Arc<Container>) -> bool {
-        let Some(limit) = self.memory else { return false };
+        let Some(limit) = self.group.memory_limit() else { return false };
         if self.until_look.fetch_sub(1, Ordering::Relaxed) > 0 {
             return false;
         }
@@ -186,6 +226,13 @@ impl Container {
         let room = limit.saturating_sub(used) / abi::PAGE_SIZE as u64 / MAX_PAGES_OF_A_FAULT;
         self.until_look.store(i64::try_from(room.max(least)).unwrap_or(i64::MAX), Ordering::Relaxed);
         used > limit
+    }
+
+    /// Its processes may have that together from now on.
+    pub fn set_limits(&self, limits: control_group::Limits) {
+        self.group.set_limits(limits);
+        // The next page fault looks.
+        self.until_look.store(0, Ordering::Relaxed);
     }
 
     pub fn is_ending(&self) -> bool {

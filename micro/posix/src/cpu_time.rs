@@ -102,6 +102,9 @@ impl core::ops::AddAssign for Bytes {
 }
 
 impl Usage {
+    pub const ZERO: Usage =
+        Usage { user_ns: 0, system_ns: 0, faults: 0, voluntary_switches: 0, involuntary_switches: 0 };
+
     pub fn total_ns(&self) -> u64 {
         self.user_ns + self.system_ns
     }

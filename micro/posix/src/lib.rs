@@ -22,6 +22,7 @@ pub mod calls;
 pub mod cgroup;
 pub mod confinement;
 pub mod containers;
+pub mod control_group;
 pub mod cpu_time;
 pub mod disks;
 // Of an image with a linked program most of this is left out by the linker.

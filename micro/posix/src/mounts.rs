@@ -2,6 +2,7 @@
 //! The tree of files at the start: what is mounted where, and the standard streams.
 
 use crate::calls::signals::{self, SigInfo};
+use crate::control_group;
 use crate::files::{self, Files};
 use crate::pids::PidNamespace;
 use crate::process::Process;
@@ -94,6 +95,13 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
     mount(&namespace, "/proc", proc, "proc", hidden)?;
     mount(&namespace, "/sys", sys, "sysfs", hidden)?;
+    if let Some(group) = &boot.config.group {
+        let api_boot::ControlGroup { memory, pids, cpu, files } = *group;
+        control_group::MACHINE.set_limits(control_group::Limits { memory, pids, cpu });
+        if let Some(is_read_only) = files {
+            mount_group(&namespace, 0, is_read_only)?;
+        }
+    }
     for volume in boot.config.volumes.iter().filter(|volume| volume.path != "/") {
         mount_volume(&namespace, volume)?;
     }
@@ -135,6 +143,9 @@ pub struct Views<'a> {
     /// and the machine's without one.
     pub has_own_ipc: bool,
     pub shares_ipc_with: Option<&'a Namespace>,
+    /// The container's number, and whether the files of its control group are there, `true`: to be read only.
+    pub container: u64,
+    pub group_files: Option<bool>,
 }
 
 /// The file tree of a container: trees of the host, one of them its root, and between them what the machine has for all programs.
@@ -187,6 +198,9 @@ fn fill_container_tree(
         };
         mount(namespace, path, inode, file_system, found.mount().flags())?;
     }
+    if let Some(is_read_only) = views.group_files {
+        mount_group(namespace, views.container, is_read_only)?;
+    }
     for tree in trees.iter().filter(|tree| tree.path != "/") {
         mount_at(namespace, tree.path, tree.tag, host_tree(tree)?, flags(tree))?;
     }
@@ -194,6 +208,14 @@ fn fill_container_tree(
         directory(namespace, path, permissions)?;
     }
     Ok(())
+}
+
+/// Mounts the files of a container's control group where programs look for them; 0: those of the machine's own.
+fn mount_group(namespace: &Namespace, container: u64, is_read_only: bool) -> Told<()> {
+    let read_only = if is_read_only { MountFlags::READ_ONLY } else { 0 };
+    let hidden = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let files = crate::proc::cgroup(files::new_device(), container);
+    mount(namespace, "/sys/fs/cgroup", files, "cgroup2", MountFlags(hidden | read_only))
 }
 
 #[cfg(feature = "volumes")]

@@ -107,6 +107,7 @@ pub fn charge(task: &Task) {
     let weighed = container.processes().filter_map(|process| Some((weight(&process, total)?, process)));
     if let Some((_, victim)) = weighed.max_by_key(|(weight, _)| *weight) {
         log::error!("a container has all the memory that it may have");
+        container.group.met_memory_limit();
         begin(&victim);
         if core::ptr::eq(&*victim, &*task.process) {
             signals::end_thread(task);
@@ -147,6 +148,7 @@ fn begin(victim: &Process) {
             String::from_utf8_lossy(&name),
             resident >> 20
         );
+        victim.group().was_out_of_memory();
     }
     victim.family.was_out_of_memory.store(true, Ordering::Relaxed);
     end::begin(victim, Status::Signal { number: SIGKILL as u8 });

@@ -9,6 +9,7 @@ use crate::calls::limits::{Limits, RLIMIT_NOFILE};
 use crate::calls::prctl::Settings;
 use crate::calls::signals::{self, ProcessSignals, SIGKILL, SigInfo};
 use crate::containers::Container;
+use crate::control_group::{self, ControlGroup};
 use crate::exec::{self, Prepared};
 use crate::pids::{Pid, PidNamespace};
 use crate::process::{Beginning, Credentials, Process, Program};
@@ -86,10 +87,11 @@ impl From<Errno> for Refusal {
 }
 
 /// A number that is given back unless the process begins.
-struct Number(Pid);
+struct Number<'a>(Pid, &'a ControlGroup);
 
-impl Drop for Number {
+impl Drop for Number<'_> {
     fn drop(&mut self) {
+        self.1.uncharge();
         processes::release(self.0);
     }
 }
@@ -108,8 +110,10 @@ pub fn start(
     processes::may_begin(claim)?;
     let container = place.container();
     let pids = container.map_or(PidNamespace::FIRST, |container| container.pids.clone());
-    let number = Number(processes::allocate_in(claim, &pids, &[])?);
-    let pid = number.0;
+    let pid = processes::allocate_in(claim, &pids, &[])?;
+    let group = container.map_or(&control_group::MACHINE, |container| &container.group);
+    group.charge_always();
+    let number = Number(pid, group);
     let files = match container {
         Some(container) => first.files.beside_in(container.namespace.clone(), working.clone()),
         None => first.files.beside(working.clone()),

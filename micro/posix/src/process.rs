@@ -12,6 +12,7 @@ use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
 use crate::cgroup::{self, Cgroup};
 use crate::containers::Container;
+use crate::control_group::{self, ControlGroup};
 use crate::cpu_time::Usage;
 use crate::files::Files;
 use crate::ipc::{self, Ipc};
@@ -301,6 +302,12 @@ impl Process {
         self.container.as_ref().is_some_and(|own| Arc::ptr_eq(own, container))
     }
 
+    /// The control group that counts it.
+    #[inline]
+    pub fn group(&self) -> &ControlGroup {
+        self.container.as_ref().map_or(&control_group::MACHINE, |container| &container.group)
+    }
+
     /// Whether both are in the same container, or both in the machine's own.
     pub fn is_beside(&self, other: &Process) -> bool {
         match &self.container {
@@ -369,8 +376,15 @@ impl Process {
 
     /// Takes a thread out; its id may be used again.
     pub fn remove(&self, tid: Pid) {
-        let removed = self.tasks.lock().remove(&tid);
+        let (removed, is_last) = {
+            let mut tasks = self.tasks.lock();
+            (tasks.remove(&tid), tasks.is_empty())
+        };
         if let Some(task) = removed {
+            // A process counts until it is waited for.
+            if !is_last {
+                self.group().uncharge();
+            }
             *self.ended.lock() += task.usage();
             *self.last_scheduling.lock() = *task.scheduling.lock();
             processes::release(tid);

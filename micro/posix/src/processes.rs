@@ -188,6 +188,7 @@ pub fn remove(process: &Process) {
     let removed = TABLE.lock().all.remove(&process.pid);
     if removed.is_some() {
         [process.pid, sessions.group, sessions.session].into_iter().for_each(release);
+        process.group().forget(process);
         process.pids.process_left();
     }
 }

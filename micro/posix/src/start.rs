@@ -49,6 +49,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let tid =
         processes::allocate(Claim::Program).map_err(|_| String::from("the first process has no number"))?;
     debug_assert_eq!(tid, Pid::FIRST);
+    process.group().charge_always();
     processes::add(&process);
     crate::mounts::set_foreground(&process);
     crate::load::start();

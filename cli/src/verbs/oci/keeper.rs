@@ -42,8 +42,8 @@ use unilith_machine::{
     console_log::LogLimits,
     output::Sinks,
     record::{
-        Capabilities, Confinement, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Rlimit,
-        Spec, Submounts, now_ms,
+        Capabilities, Confinement, ControlGroup, KernelKind, Mount, Network, Outcome, Platform, Ready,
+        Restart, Rlimit, Spec, Submounts, now_ms,
     },
     store::{Held, Store},
     supervisor::{self, Watcher},
@@ -421,7 +421,8 @@ fn spec(
         capabilities: container.capabilities.map(capabilities),
         no_new_privileges: container.no_new_privileges,
         confinement: confinement(all, container),
-        hostname: all.hostname(container).unwrap_or_else(|| args.id.chars().take(12).collect()),
+        group: Some(group(container)),
+        hostname: all.hostname(container).unwrap_or_else(|| own_name(container, &args.id)),
         log: None,
         log_limits: LogLimits::default(),
         trace: false,
@@ -468,7 +469,7 @@ fn memory(container: &Container) -> u64 {
 }
 
 /// The memory of a machine that is with its supervisor within a limit.
-fn within(limit: u64) -> u64 {
+pub fn within(limit: u64) -> u64 {
     limit.saturating_sub(BESIDE).max(LEAST)
 }
 
@@ -484,6 +485,22 @@ fn confinement(all: &Containers, container: &Container) -> Confinement {
     settings.extend(pods.into_iter().flat_map(|pod| pod.confinement.settings));
     settings.extend(own);
     Confinement { filter, masked, read_only, settings }
+}
+
+/// The host name of a container that names none: the host's own, as with runc, where it has the host's UTS namespace.
+fn own_name(container: &Container, id: &str) -> String {
+    match container.namespaces.uts {
+        Place::Host => fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string(),
+        Place::New | Place::At(_) => id.chars().take(12).collect(),
+    }
+}
+
+/// What its programs see of the control group that it is in.
+fn group(container: &Container) -> ControlGroup {
+    let bundle::Group { pids, quota, period, files } = container.group;
+    let or_none = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    let cpu = (or_none(quota), period);
+    ControlGroup { memory: or_none(container.memory), pids: or_none(pids), cpu, files }
 }
 
 fn capabilities(of: bundle::Capabilities) -> Capabilities {

@@ -9,7 +9,6 @@ use rustix::{process::Signal, thread::CapabilitySet};
 use serde_json::json;
 use std::{
     fs,
-    io::Read,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -265,28 +264,6 @@ pub fn pause(all: &Containers, id: &str, pause: bool) -> Result<u8> {
         Some(process) if process.signal(signal) => Ok(0),
         _ => Err(Fault::new(format!("container not running: {id}"))),
     }
-}
-
-#[derive(clap::Args, Clone, Debug)]
-pub struct Update {
-    /// Limits as JSON (LinuxResources); -: from standard input
-    #[arg(short, long, value_name = "FILE")]
-    resources: PathBuf,
-    id: String,
-}
-
-pub fn update(all: &Containers, args: &Update) -> Result<u8> {
-    let record = all.find(&args.id)?;
-    let mut text = String::new();
-    if args.resources.as_os_str() == "-" {
-        std::io::stdin().read_to_string(&mut text).map_err(|e| Fault::new(format!("standard input: {e}")))?;
-    } else {
-        text = fs::read_to_string(&args.resources).map_err(file("read", &args.resources))?;
-    }
-    let resources =
-        serde_json::from_str(&text).map_err(|e| Fault::new(format!("these are no resources: {e}")))?;
-    cgroup::limit(&record.cgroups, &resources)?;
-    Ok(0)
 }
 
 pub fn version() -> Result<u8> {

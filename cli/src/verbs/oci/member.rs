@@ -158,7 +158,7 @@ impl Member {
             machine.ok_or_else(|| Fault::new("the pod's machine has ended: its sandbox is gone"))?;
         let memory = machine.spec.memory;
         let client = Arc::new(Client::connect(&machine.folder)?);
-        let running = self.ask(&client)?;
+        let running = self.ask(&client, &all.find(&self.id)?)?;
         let pid = self.await_program(&running)?;
         let path = self.folder.join(FIRST);
         fs::write(&path, pid.to_string()).map_err(file("write", &path))?;
@@ -187,7 +187,8 @@ impl Member {
         })
     }
 
-    fn ask(&self, client: &Client) -> Result<Running> {
+    /// `record`: with the limits that it has by now.
+    fn ask(&self, client: &Client, record: &Record) -> Result<Running> {
         let container = &self.container;
         let confinement = &container.confinement;
         let trees: Vec<String> = (0..self.volumes.len()).map(|n| self.membership.tree(n)).collect();
@@ -221,7 +222,7 @@ impl Member {
             capabilities: container.capabilities.map(sets),
             no_new_privileges: container.no_new_privileges,
             limits: container.limits.iter().map(limit).collect(),
-            memory: container.memory,
+            memory: record.memory,
             filter: confinement.filter.clone(),
             masked: confinement.masked.iter().map(String::as_bytes).collect(),
             read_only: confinement.read_only.iter().map(String::as_bytes).collect(),
@@ -236,6 +237,14 @@ impl Member {
                 uts: self.namespaces.uts.to_wire(),
                 cgroup: self.namespaces.cgroup.to_wire(),
                 host_name: container.hostname.as_deref().unwrap_or_default().as_bytes(),
+            },
+            group: unilith_overlay::ControlGroup {
+                files: record.group.files,
+                pids: record.group.pids.unwrap_or(unilith_overlay::ControlGroup::NO_LIMIT),
+                cpu: (
+                    record.group.quota.unwrap_or(unilith_overlay::ControlGroup::NO_LIMIT),
+                    record.group.period,
+                ),
             },
             program: Program {
                 terminal: size,

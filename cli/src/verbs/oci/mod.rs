@@ -10,6 +10,7 @@
 mod create;
 mod exec;
 mod keeper;
+mod limits;
 mod manage;
 mod member;
 mod pod;
@@ -84,7 +85,9 @@ enum Verb {
     /// Let a paused container go on
     Resume(Id),
     /// Change the limits of a container
-    Update(manage::Update),
+    Update(limits::Update),
+    /// Show what a container uses, with --stats
+    Events(limits::Events),
     /// Say what this runtime knows, as JSON
     Features,
     /// Say which runtime this is, in runc's form
@@ -135,14 +138,15 @@ fn run(args: Args) -> Result<u8> {
         Verb::Ps(args) => manage::ps(&all, &args),
         Verb::Pause(id) => manage::pause(&all, &id.id, true),
         Verb::Resume(id) => manage::pause(&all, &id.id, false),
-        Verb::Update(args) => manage::update(&all, &args),
+        Verb::Update(args) => limits::update(&all, &args),
+        Verb::Events(args) => limits::events(&all, &args),
         Verb::Features => manage::features(),
         Verb::Version => manage::version(),
         Verb::Spec(args) => manage::spec(&args),
         Verb::Keep(args) => keeper::act(&all, &args),
         Verb::Other(words) => Err(Fault::new(format!(
             "{}: this runtime has no such command; it has create, start, state, exec, kill, delete, list, ps, pause, resume, \
-            update, features and spec",
+            update, events, features and spec",
             words.first().map_or("", String::as_str)
         ))),
     }

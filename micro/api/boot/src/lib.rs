@@ -181,6 +181,8 @@ pub struct BootConfig {
     /// No program gets more rights than it has.
     pub no_new_privileges: bool,
     pub confinement: Confinement,
+    /// The control group of the machine's own processes, where it is a container's.
+    pub group: Option<ControlGroup>,
     pub volumes: Vec<Volume>,
     pub disks: Vec<Disk>,
     pub tmpfs: Vec<Tmpfs>,
@@ -223,6 +225,41 @@ pub struct Confinement {
     pub masked: Vec<String>,
     /// Absolute paths that may not be written to.
     pub read_only: Vec<String>,
+}
+
+/// A control group: what its files say (cgroup-v2.rst). `u64::MAX` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlGroup {
+    /// Bytes.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Microseconds of processor time, in a period of so many.
+    pub cpu: (u64, u64),
+    /// Its files are at /sys/fs/cgroup; `true`: to be read only.
+    pub files: Option<bool>,
+}
+
+impl ControlGroup {
+    /// Memory, processes, processor time and its period, and how its files are seen, with colons between them.
+    fn show(&self) -> String {
+        let ControlGroup { memory, pids, cpu: (quota, period), files } = self;
+        let files = files.map_or("none", |is_read_only| if is_read_only { "ro" } else { "rw" });
+        format!("{memory}:{pids}:{quota}:{period}:{files}")
+    }
+
+    fn parse(text: &str) -> Option<ControlGroup> {
+        let mut words = text.split(':');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (memory, pids, cpu) = (number()?, number()?, (number()?, number()?));
+        let files = match words.next()? {
+            "none" => None,
+            "ro" => Some(true),
+            "rw" => Some(false),
+            _ => return None,
+        };
+        words.next().is_none().then_some(ControlGroup { memory, pids, cpu, files })
+    }
 }
 
 /// Digits of an instruction of a filter.
@@ -404,6 +441,9 @@ impl BootConfig {
         if self.no_new_privileges {
             put("nnp", "1");
         }
+        if let Some(group) = &self.group {
+            put("group", &group.show());
+        }
         let Confinement { filter, settings, masked, read_only } = &self.confinement;
         if !filter.is_empty() {
             put("seccomp", &filter.iter().map(|word| format!("{word:016x}")).collect::<String>());
@@ -511,6 +551,10 @@ impl BootConfig {
                 self.capabilities = Some(sets.ok_or_else(|| bad(word, "five sets in hexadecimal digits"))?);
             }
             "nnp" => self.no_new_privileges = value == "1",
+            "group" => {
+                let group = ControlGroup::parse(&value);
+                self.group = Some(group.ok_or_else(|| bad(word, "MEMORY:PIDS:QUOTA:PERIOD:FILES"))?);
+            }
             "seccomp" => {
                 let filter = decode_filter(&value);
                 self.confinement.filter =
@@ -715,6 +759,12 @@ mod tests {
                 ambient: 0,
             }),
             no_new_privileges: true,
+            group: Some(ControlGroup {
+                memory: 64 << 20,
+                pids: u64::MAX,
+                cpu: (50_000, 100_000),
+                files: Some(true),
+            }),
             confinement: Confinement {
                 filter: alloc::vec![0x0000_0004_0000_0020, u64::MAX, 6],
                 settings: alloc::vec![("net.ipv4.ping_group_range".into(), "0 2147483647".into())],

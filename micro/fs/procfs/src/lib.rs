@@ -143,6 +143,12 @@ pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
     Node::root(&fs, Body::Table { rows, below: "" }, 0)
 }
 
+/// As [`root`], with a key that all entries are told.
+pub fn root_about(rows: &'static [Row], device: u64, magic: u64, key: Key) -> Arc<dyn Inode> {
+    let fs = Arc::new(Fs { device, magic, _held: None });
+    Node::root(&fs, Body::Table { rows, below: "" }, key)
+}
+
 /// What a file system keeps for as long as it is there.
 pub type Held = Option<Arc<dyn Any + Send + Sync>>;
 

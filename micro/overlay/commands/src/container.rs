@@ -14,7 +14,8 @@ use posix::auxiliary;
 use posix::calls::limits::Limits;
 use posix::calls::seccomp::Profile;
 use posix::confinement::{self, Confinement};
-use posix::containers::{self, Known, Parts};
+use posix::containers::{self, Known, Number, Parts};
+use posix::control_group;
 use posix::mounts::{HostTree, Views};
 use posix::outside::{self, Place, Wanted};
 use posix::pids::PidNamespace;
@@ -70,7 +71,10 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         Origin::Container(name) => Some(container_of("IPC", name)?),
         _ => None,
     };
+    let number = Number::allocate();
     let views = Views {
+        container: number.get(),
+        group_files: wanted.group.files,
         pids: &pids,
         has_own_ipc: wanted.namespaces.ipc == Origin::New,
         shares_ipc_with: other.as_ref().map(|other| &*other.namespace),
@@ -85,9 +89,19 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
     let known = working.and_then(|working| {
         let environment = wanted.program.environment.iter().map(|entry| entry.to_vec()).collect();
         let credentials = credentials(wanted);
-        let (namespace, memory) = (namespace.clone(), wanted.memory);
-        let parts =
-            Parts { namespace, pids, nsproxy, credentials, environment, working, limits, profile, memory };
+        let (namespace, group) = (namespace.clone(), group(wanted));
+        let parts = Parts {
+            namespace,
+            pids,
+            nsproxy,
+            credentials,
+            environment,
+            working,
+            limits,
+            profile,
+            group,
+            number,
+        };
         Known::new(wanted.name, parts).map_err(|e| match e {
             EEXIST => refused("the machine has a container of that name already"),
             e => Failure::new("").errno(e).code(Failure::REFUSED),
@@ -97,6 +111,12 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         namespace.take_apart();
     }
     known
+}
+
+/// What its processes may have together.
+fn group(wanted: &Container<'_>) -> control_group::Limits {
+    let overlay_wire::ControlGroup { pids, cpu, .. } = wanted.group;
+    control_group::Limits { memory: wanted.memory.unwrap_or(control_group::NO_LIMIT), pids, cpu }
 }
 
 /// The container whose namespace another one joins.

@@ -12,6 +12,7 @@ extern crate std;
 mod account;
 mod arguments;
 pub mod container;
+mod containers;
 mod copy;
 mod directories;
 mod export;
@@ -38,6 +39,7 @@ pub fn register() {
         &directories::COMMANDS,
         &export::COMMANDS,
         &processes::COMMANDS,
+        &containers::COMMANDS,
         &top::COMMANDS,
         &memory::COMMANDS,
         &net::COMMANDS,

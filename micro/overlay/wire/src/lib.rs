@@ -51,8 +51,8 @@ mod message;
 
 pub use decoder::{Decoder, Frame, check};
 pub use message::{
-    Container, ErrorReport, Exit, Hello, How, Limit, Malformed, Namespaces, Origin, Program, Refused, Run,
-    Size, Tree, Welcome, credit, read_credit, read_started, started,
+    Container, ControlGroup, ErrorReport, Exit, Hello, How, Limit, Malformed, Namespaces, Origin, Program,
+    Refused, Run, Size, Tree, Welcome, credit, read_credit, read_started, started,
 };
 
 use alloc::vec::Vec;

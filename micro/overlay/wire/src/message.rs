@@ -342,12 +342,35 @@ pub struct Namespaces<'a> {
     pub host_name: &'a [u8],
 }
 
+/// A container's control group (cgroup-v2.rst): `files` u8 (0: nowhere, 1: at /sys/fs/cgroup, 2: there to be read only), most processes
+/// and threads u64, and microseconds of processor time u64 in a period of so many u64. [`ControlGroup::NO_LIMIT`]: as many as
+/// there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlGroup {
+    /// Its files are seen; `true`: to be read only.
+    pub files: Option<bool>,
+    pub pids: u64,
+    pub cpu: (u64, u64),
+}
+
+impl ControlGroup {
+    pub const NO_LIMIT: u64 = u64::MAX;
+    const DEFAULT_PERIOD_US: u64 = 100_000;
+}
+
+impl Default for ControlGroup {
+    fn default() -> ControlGroup {
+        let cpu = (ControlGroup::NO_LIMIT, ControlGroup::DEFAULT_PERIOD_US);
+        ControlGroup { files: None, pids: ControlGroup::NO_LIMIT, cpu }
+    }
+}
+
 /// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory, 8: so is what it is kept from,
-/// 16: so are its namespaces), reserved u8, `name` bytes, number of
+/// 16: so are its namespaces, 32: so is its control group), reserved u8, `name` bytes, number of
 /// trees u32, each [`Tree`], `uid` u32, `gid` u32, number of groups u32, each u32, five sets of capabilities u64 (bounding,
 /// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], `memory` u64 if given, if it is kept from something (8) the number of
 /// instructions of its filter u32, each u64, two lists of paths (masked, read-only) with their number u32 in front, each bytes, the number of
-/// settings u32, each a name and a value as bytes, its [`Namespaces`] if given, and a [`Program`], whose user is not looked
+/// settings u32, each a name and a value as bytes, its [`Namespaces`] and its [`ControlGroup`] if given, and a [`Program`], whose user is not looked
 /// at and whose environment is all that there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container<'a> {
@@ -371,6 +394,7 @@ pub struct Container<'a> {
     /// Names and values of /proc/sys.
     pub settings: Vec<(&'a [u8], &'a [u8])>,
     pub namespaces: Namespaces<'a>,
+    pub group: ControlGroup,
     pub program: Program<'a>,
 }
 
@@ -380,6 +404,7 @@ impl<'a> Container<'a> {
     const MEMORY: u8 = 4;
     const CONFINED: u8 = 8;
     const NAMESPACES: u8 = 16;
+    const GROUP: u8 = 32;
     const READ_ONLY: u8 = 1;
     /// Most trees: a root, and more mounts than anybody's.
     pub const MAX_TREES: u32 = 256;
@@ -396,7 +421,8 @@ impl<'a> Container<'a> {
             | flag(self.capabilities.is_some(), Container::CAPABILITIES)
             | flag(self.memory.is_some(), Container::MEMORY)
             | flag(self.is_confined(), Container::CONFINED)
-            | flag(self.namespaces != Namespaces::default(), Container::NAMESPACES);
+            | flag(self.namespaces != Namespaces::default(), Container::NAMESPACES)
+            | flag(self.group != ControlGroup::default(), Container::GROUP);
         let mut out = alloc::vec![flags, 0];
         put_bytes(&mut out, self.name);
         out.extend_from_slice(&(self.trees.len() as u32).to_le_bytes());
@@ -435,6 +461,11 @@ impl<'a> Container<'a> {
             let Namespaces { pid, ipc, uts, cgroup, host_name } = self.namespaces;
             [pid, ipc, uts, cgroup].into_iter().for_each(|origin| origin.encode(&mut out));
             put_bytes(&mut out, host_name);
+        }
+        if self.group != ControlGroup::default() {
+            let ControlGroup { files, pids, cpu: (quota, period) } = self.group;
+            out.push(files.map_or(0, |is_read_only| 1 + u8::from(is_read_only)));
+            [pids, quota, period].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
         }
         out.extend_from_slice(&self.program.encode());
         out
@@ -476,6 +507,15 @@ impl<'a> Container<'a> {
             let (pid, ipc, uts, cgroup) = (origin()?, origin()?, origin()?, origin()?);
             namespaces = Namespaces { pid, ipc, uts, cgroup, host_name: r.bytes()? };
         }
+        let mut group = ControlGroup::default();
+        if flags & Container::GROUP != 0 {
+            let files = match r.u8()? {
+                0 => None,
+                n @ 1..=2 => Some(n == 2),
+                _ => return Err(Malformed),
+            };
+            group = ControlGroup { files, pids: r.u64()?, cpu: (r.u64()?, r.u64()?) };
+        }
         let program = Program::decode(r.0)?;
         if name.is_empty() {
             return Err(Malformed);
@@ -495,6 +535,7 @@ impl<'a> Container<'a> {
             read_only,
             settings,
             namespaces,
+            group,
             program,
         })
     }
@@ -662,13 +703,14 @@ mod tests {
                 cgroup: Origin::New,
                 host_name: b"web-0",
             },
+            group: ControlGroup { files: Some(true), pids: 7, cpu: (50_000, 100_000) },
             program,
         };
         assert_eq!(Container::decode(&container.encode()), Ok(container.clone()));
         let bare = Container { capabilities: None, no_new_privileges: false, memory: None, ..container };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare.clone()));
         let bare = Container { filter: vec![], masked: vec![], read_only: vec![], settings: vec![], ..bare };
-        let bare = Container { namespaces: Namespaces::default(), ..bare };
+        let bare = Container { namespaces: Namespaces::default(), group: ControlGroup::default(), ..bare };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare));
         assert_eq!(read_started(&started(70_000)), Ok(70_000));
         let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };

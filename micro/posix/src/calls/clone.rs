@@ -10,10 +10,11 @@ use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORK
 use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
 use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use crate::call::Call;
+use crate::control_group::ControlGroup;
 use crate::files::Files;
 use crate::pids::{Pid, PidNamespace};
 use crate::process::{Beginning, Process};
-use crate::processes::{self, Claim};
+use crate::processes;
 use crate::task::{self, Own, Task};
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
@@ -301,14 +302,24 @@ fn may_exceed_limits(credentials: &Credentials) -> bool {
 }
 
 /// A number for a thread or process that is being made; given back unless it is kept.
-struct Number {
+struct Number<'a> {
     id: Pid,
+    /// The control group that counts it.
+    group: &'a ControlGroup,
     kept: bool,
 }
 
-impl Number {
-    fn new(claim: Claim, pids: &PidNamespace, chosen: &[i32]) -> Result<Number> {
-        Ok(Number { id: processes::allocate_in(claim, pids, chosen)?, kept: false })
+impl<'a> Number<'a> {
+    fn new(process: &'a Process, pids: &PidNamespace, chosen: &[i32]) -> Result<Number<'a>> {
+        let group = process.group();
+        group.charge()?;
+        match processes::allocate_in(process.claim, pids, chosen) {
+            Ok(id) => Ok(Number { id, group, kept: false }),
+            Err(e) => {
+                group.uncharge();
+                Err(e)
+            }
+        }
     }
 
     fn keep(&mut self) {
@@ -316,9 +327,10 @@ impl Number {
     }
 }
 
-impl Drop for Number {
+impl Drop for Number<'_> {
     fn drop(&mut self) {
         if !self.kept {
+            self.group.uncharge();
             processes::release(self.id);
         }
     }
@@ -400,7 +412,7 @@ fn new_files(parent: &Task, wanted: &Wanted, namespaces: &New) -> Result<Files> 
 fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces: New) -> Result<usize> {
     let process = &parent.process;
     processes::has_memory(process.claim).map_err(|_| EAGAIN)?;
-    let mut number = Number::new(process.claim, &process.pids, &wanted.numbers)?;
+    let mut number = Number::new(process, &process.pids, &wanted.numbers)?;
     let tid = number.id;
     let thread = spawn(call.frame, wanted)?;
     let (event, tracee) = traced(parent, wanted)?;
@@ -475,7 +487,7 @@ fn start_process(
     }
     // A program that forks without end is told of a limit, whichever it met (fork(2)).
     processes::may_begin(process.claim).map_err(|_| EAGAIN)?;
-    let mut number = Number::new(process.claim, &namespaces.pids, &wanted.numbers)?;
+    let mut number = Number::new(process, &namespaces.pids, &wanted.numbers)?;
     let pid = number.id;
     let space = new_space(process, wanted)?;
     let thread = spawn(call.frame, wanted)?;

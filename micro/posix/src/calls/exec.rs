@@ -234,6 +234,7 @@ fn become_first(process: &Arc<Process>) -> Result<()> {
     ptrace::state::becomes(old, &first);
     // The number is the process' and now this thread's as well.
     processes::retain(process.pid);
+    process.group().charge_always();
     process.add(first);
     process.remove(tid);
     Ok(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What /proc and /sys say: the part of them that programs read.
 
+mod cgroup;
 mod cpuinfo;
 mod descriptors;
 mod interfaces;
@@ -12,6 +13,7 @@ mod process;
 mod system;
 mod user_maps;
 
+pub use cgroup::cgroup;
 pub use namespaces::{NSFS, NamespaceFile};
 
 use crate::pids::PidNamespace;

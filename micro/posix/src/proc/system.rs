@@ -29,6 +29,9 @@ use descriptors::Description;
 use descriptors::locks::{self, Listed, Owner};
 use procfs::{Entry, Key, Output, Row};
 
+/// Controllers of control groups, as the only hierarchy of version 2 has them (cgroups(7), "/proc/cgroups").
+const CONTROLLERS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\t1\t1\ncpu\t0\t1\t1\n\
+    cpuacct\t0\t1\t1\nblkio\t0\t1\t1\nmemory\t0\t1\t1\npids\t0\t1\t1\n";
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
 pub const TICKS: u64 = 100;
@@ -200,6 +203,7 @@ pub const ROWS: &[Row] = &[
     ("sys/fs/mount-max", Entry::Text(|_| text(format!("{}\n", vfs::MAX_MOUNTS)))),
     ("sys/fs/file-nr", Entry::Text(|_| text(format!("{}\t0\t9223372036854775807\n", Description::count())))),
     ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
+    ("cgroups", Entry::Fixed(CONTROLLERS)),
     ("filesystems", Entry::Text(|_| text(file_systems::list()))),
     ("cmdline", Entry::Fixed("\n")),
     ("swaps", Entry::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
