@@ -15,7 +15,7 @@ fn with_group(config: &mut Value, resources: &Value) {
     let options = ["nosuid", "noexec", "nodev", "relatime", "ro"];
     let mount =
         json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": options});
-    config["mounts"].as_array_mut().unwrap().push(mount);
+    config["mounts"].as_array_mut().expect("it has mounts").push(mount);
     config["linux"]["resources"] = resources.clone();
 }
 
@@ -34,7 +34,7 @@ fn count(engine: &Engine, id: &str, file: &str, name: &str) -> u64 {
 
 fn update(engine: &Engine, id: &str, resources: Value) -> unilith_tests::Ran {
     let path = engine.unilith.path("resources.json");
-    fs::write(&path, resources.to_string()).unwrap();
+    fs::write(&path, resources.to_string()).expect("a file can be written");
     engine.run(&["update", "--resources", &path.display().to_string(), id])
 }
 

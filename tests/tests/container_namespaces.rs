@@ -10,7 +10,7 @@ use unilith_tests::{
 
 /// Puts another origin in place of the namespace of that kind; `None` leaves the kind out, which is the host's.
 fn set(config: &mut Value, kind: &str, namespace: Option<Value>) {
-    let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+    let namespaces = config["linux"]["namespaces"].as_array_mut().expect("it has namespaces");
     namespaces.retain(|namespace| namespace["type"] != kind);
     namespaces.extend(namespace);
 }

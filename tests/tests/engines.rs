@@ -132,7 +132,44 @@ fn podman_runs_it_in_place_of_runc() {
     podman(&["stop", "-t", "1", "web"]).ok();
     podman(&["start", "web"]).ok();
     podman(&["rm", "-f", "-t", "0", "web"]).ok();
+    has_pods(&engines);
     podman(&["rmi", "-af"]).ok();
+}
+
+/// Containers of a pod, and those that share the network of another container, are in one machine with processes of their own.
+fn has_pods(engines: &Podman) {
+    let podman = |words: &[&str]| engines.run(words);
+    let serve = ["tools", "/bin/httpd", "-f", "-p", "8080", "-h", "/bin"];
+    let look = [
+        "tools",
+        "/bin/sh",
+        "-c",
+        "echo first $$; wget -q -O - http://127.0.0.1:8080/sh > /sh && echo reached; hostname; ls /proc",
+    ];
+    let pause = ["--infra-image", "tools", "--infra-command", "/bin/sleep 1000"];
+    podman(&[&["pod", "create", "--name", "shop"], &pause[..]].concat()).ok();
+    podman(&[&["run", "-d", "--pod", "shop", "--name", "server"], &serve[..]].concat()).ok();
+    let ran = podman(&[&["run", "--rm", "--pod", "shop"], &look[..]].concat()).ok();
+    assert!(ran.out.contains("first 1\n") && ran.out.contains("reached\nshop\n"), "{ran}");
+    podman(&["exec", "server", "/bin/sh", "-c", "cat /proc/1/cmdline"]).ok().says("httpd");
+    podman(&["pod", "rm", "-f", "-t", "0", "shop"]).ok();
+
+    podman(&[&["run", "-d", "--name", "alone"], &serve[..]].concat()).ok();
+    let beside = ["run", "--rm", "--network", "container:alone", "--pid", "container:alone"];
+    let ran = podman(&[&beside[..], &look[..]].concat()).ok();
+    assert!(!ran.out.contains("first 1\n") && ran.out.contains("reached\n"), "{ran}");
+    podman(&[&["run", "--rm", "--pid", "container:alone"], &look[..]].concat())
+        .complains("--network container:NAME");
+    podman(&["rm", "-f", "-t", "0", "alone"]).ok();
+    let limits = ["-m", "64m", "--pids-limit", "50", "--cpus", "1.5"];
+    let show = [
+        "tools",
+        "/bin/cat",
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/pids.max",
+        "/sys/fs/cgroup/cpu.max",
+    ];
+    podman(&[&["run", "--rm"], &limits[..], &show[..]].concat()).ok().says("67108864\n50\n150000 100000\n");
 }
 
 /// What Docker is made of, unpacked and not installed: its package would start it.
