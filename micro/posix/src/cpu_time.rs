@@ -102,8 +102,14 @@ impl core::ops::AddAssign for Bytes {
 }
 
 impl Usage {
-    pub const ZERO: Usage =
-        Usage { user_ns: 0, system_ns: 0, faults: 0, voluntary_switches: 0, involuntary_switches: 0 };
+    pub const ZERO: Usage = Usage {
+        user_ns: 0,
+        system_ns: 0,
+        faults: 0,
+        voluntary_switches: 0,
+        involuntary_switches: 0,
+        transferred: Bytes { read: 0, written: 0, reads: 0, writes: 0 },
+    };
 
     pub fn total_ns(&self) -> u64 {
         self.user_ns + self.system_ns

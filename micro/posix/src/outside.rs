@@ -130,7 +130,8 @@ pub fn start(
         exit_signal: 0,
         claim: childrens,
         container: container.cloned(),
-        nsproxy: container.map_or_else(|| first.nsproxy.lock().clone(), |container| container.nsproxy.clone()),
+        nsproxy: container
+            .map_or_else(|| first.nsproxy.lock().clone(), |container| container.nsproxy.clone()),
         program: None,
         space: None,
     };

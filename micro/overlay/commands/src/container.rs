@@ -129,7 +129,7 @@ fn container_of(kind: &str, name: &[u8]) -> Result<Arc<containers::Container>, F
 }
 
 /// The namespaces that its programs begin in. The network is the pod's.
-fn namespaces(first: &Process, wanted: &Container<'_>) -> Result<(PidNamespace, NsProxy), Failure> {
+fn namespaces(first: &Process, wanted: &Container<'_>) -> Result<(PidNamespace, Arc<NsProxy>), Failure> {
     let origins = &wanted.namespaces;
     let failed = |e| Failure::new("its namespaces").errno(e).code(Failure::REFUSED);
     let owner = || UserNamespace::FIRST;
@@ -138,7 +138,7 @@ fn namespaces(first: &Process, wanted: &Container<'_>) -> Result<(PidNamespace, 
         Origin::New => PidNamespace::FIRST.nest(owner()).map_err(failed)?,
         Origin::Container(name) => container_of("PID", name)?.pids.clone(),
     };
-    let mut nsproxy = first.nsproxy();
+    let mut nsproxy = NsProxy::clone(&first.nsproxy.lock());
     match origins.ipc {
         Origin::Machine => {}
         Origin::New => nsproxy.ipc = ipc::empty(owner()).map_err(failed)?,
@@ -157,7 +157,7 @@ fn namespaces(first: &Process, wanted: &Container<'_>) -> Result<(PidNamespace, 
         Origin::New => nsproxy.cgroup = cgroup::another(owner()).map_err(failed)?,
         Origin::Container(name) => nsproxy.cgroup = container_of("cgroup", name)?.nsproxy.cgroup.clone(),
     }
-    Ok((pids, nsproxy))
+    Ok((pids, Arc::new(nsproxy)))
 }
 
 fn confinement<'a>(wanted: &Container<'a>) -> Result<Confinement<'a>, Failure> {
