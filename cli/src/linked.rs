@@ -56,6 +56,7 @@ pub fn check(flags: &Flags, platform: Platform, set: &mut BTreeMap<String, Strin
     set.insert("overlay".into(), "off".into());
     // Which family a socket has is no more than a number: every program with sockets would bring the part in.
     set.entry("packet".into()).or_insert_with(|| "off".into());
+    set.entry("tun".into()).or_insert_with(|| "off".into());
     Ok(())
 }
 

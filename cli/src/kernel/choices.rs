@@ -77,6 +77,11 @@ pub const CHOICES: [Choice; 21] = [
         "sockets of AF_PACKET, which capture and send frames",
         &[("on", "net-packet"), ("off", "")],
     ),
+    part(
+        "tun",
+        "/dev/net/tun, pairs and bridges; interfaces, addresses and routes that programs change",
+        &[("on", "net-tun"), ("off", "")],
+    ),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     part(
         "overlay",
@@ -120,12 +125,13 @@ struct Need {
     gives_way: bool,
 }
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 7] = [
     Need { part: "programs", needs: "overlay", why: "they come over its channel", gives_way: true },
     Need { part: "trace", needs: "overlay", why: "its commands come over that channel", gives_way: true },
     Need { part: "overlay", needs: "volumes", why: "its files are a volume", gives_way: false },
     Need { part: "dhcp", needs: "net", why: "the address is that of TCP/IP", gives_way: true },
     Need { part: "packet", needs: "net", why: "the link is that of TCP/IP", gives_way: true },
+    Need { part: "tun", needs: "net", why: "the interfaces are those of TCP/IP", gives_way: true },
     Need { part: "e1000", needs: "net", why: "the card is driven for TCP/IP", gives_way: true },
 ];
 
@@ -331,6 +337,7 @@ mod tests {
                 "net-tcpip",
                 "net-unix",
                 "net-packet",
+                "net-tun",
                 "overlay",
                 "programs",
                 "trace",
@@ -359,6 +366,7 @@ mod tests {
                 "net-unix",
                 "net-packet",
                 "io_uring",
+                "net-tun",
                 "mqueue",
                 "volumes"
             ]

@@ -137,6 +137,8 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     inner::register();
     #[cfg(feature = "net-packet")]
     api_socket::register(packet_socket::family(tcpip::link::of(&net)));
+    #[cfg(feature = "net-tun")]
+    register_tun();
     let Some(device) = devices.network(true) else { return false };
     api_netdev::NetDevice::on_interrupt(&*device, poller);
     let configuration = config.ip.as_ref().map(|ip| Configuration {
@@ -161,6 +163,16 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
         lease(config, &net);
     }
     true
+}
+
+/// /dev/net/tun makes interfaces of the caller's network.
+#[cfg(feature = "net-tun")]
+fn register_tun() {
+    tun::register(|| {
+        let net = api_socket::stack()?.downcast::<Net>().ok()?;
+        Some(tcpip::interfaces::ports::of(&net))
+    });
+    devfs::register_tun(tun::open);
 }
 
 #[cfg(not(feature = "dhcp"))]

@@ -26,9 +26,12 @@
 extern crate alloc;
 
 mod buffer;
+pub mod interface;
 pub mod link;
+mod name;
 
 pub use buffer::{BUFFER_SIZE, Buffer, Fragment, HEADROOM};
+pub use name::{IFNAMSIZ, Name};
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

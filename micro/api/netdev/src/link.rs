@@ -9,6 +9,7 @@
 //!   wakes anybody. [`Tap::settle`] comes without that lock after each burst of frames.
 //! - Nobody is asked to look at frames before [`Link::watch`]: a stack that nobody watches tests one field for each frame.
 
+use crate::Name;
 use abi::Result;
 use alloc::sync::Arc;
 use api_sched::{TimerId, Waiter};
@@ -18,12 +19,14 @@ pub const LINK_HEADER: usize = 14;
 /// Hardware types (`linux/if_arp.h`).
 pub const ARPHRD_ETHER: u16 = 1;
 pub const ARPHRD_LOOPBACK: u16 = 772;
+/// Packets without a link header (tun(4)).
+pub const ARPHRD_NONE: u16 = 0xfffe;
 
 /// A network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub index: u32,
-    pub name: &'static str,
+    pub name: Name,
     /// ARPHRD_*.
     pub hardware: u16,
     pub mac: [u8; 6],
@@ -44,7 +47,7 @@ pub enum Verdict {
 #[derive(Clone, Copy)]
 pub struct Frame<'a> {
     pub interface: &'a Interface,
-    /// [`LINK_HEADER`] bytes at least.
+    /// [`LINK_HEADER`] bytes at least, where the interface has a link header.
     pub bytes: &'a [u8],
     pub is_outgoing: bool,
     pub checksum: Verdict,

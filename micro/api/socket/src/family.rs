@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// An address family: a micro-library's entry point.
@@ -33,6 +34,17 @@ pub trait Family: Send + Sync {
     fn interfaces(&self, command: u32, argument: u64) -> Result<usize> {
         let _ = (command, argument);
         Err(ENOTTY)
+    }
+
+    /// The stack, which the caller knows by its type, of a family that has one.
+    fn stack(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+
+    /// Changes a setting of the stack below /proc/sys/net; `ENOENT`: the family has none of this name.
+    fn set(&self, name: &str, value: i64) -> Result<()> {
+        let _ = (name, value);
+        Err(ENOENT)
     }
 
     /// A table of /proc/net (proc(5)) that is about the whole stack; `None`: the family has none of this name.
@@ -89,6 +101,36 @@ impl Network {
         let families = maker()?;
         Ok(Arc::new(Network { number: NEXT.fetch_add(1, Ordering::Relaxed), families }))
     }
+}
+
+impl Network {
+    /// The stack of a network, which the caller knows by its type.
+    pub fn stack(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let find = |all: &[Arc<dyn Family>]| all.iter().find_map(|family| family.stack());
+        if self.number == 0 { find(&FAMILIES.lock()) } else { find(&self.families) }
+    }
+}
+
+/// Whether the caller may change its network (CAP_NET_ADMIN).
+pub fn may_administer() -> bool {
+    caller().is_some_and(|caller| caller.names.may_administer())
+}
+
+/// Process and effective ids of the caller.
+pub fn credentials() -> Option<Credentials> {
+    caller().map(|caller| caller.names.credentials())
+}
+
+/// The stack of the caller's network.
+pub fn stack() -> Option<Arc<dyn Any + Send + Sync>> {
+    families().iter().find_map(|family| family.stack())
+}
+
+/// Changes a setting of the caller's network.
+pub fn set(name: &str, value: i64) -> Result<()> {
+    let families = families();
+    let mut answers = families.iter().map(|family| family.set(name, value));
+    answers.find(|answer| *answer != Err(ENOENT)).unwrap_or(Err(ENOENT))
 }
 
 fn network() -> Option<Arc<Network>> {

@@ -33,7 +33,8 @@ mod zero_copy;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{
-    Family, Maker, Network, create, network_number, pair, register, register_caller, register_maker, table,
+    Family, Maker, Network, create, credentials, may_administer, network_number, pair, register,
+    register_caller, register_maker, set, stack, table,
 };
 pub use file::{SocketFile, of_file};
 pub use last_stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
@@ -87,6 +88,17 @@ pub trait Names: Sync {
     /// The network that the caller is in; `None`: the machine's own.
     fn network(&self) -> Option<Arc<Network>> {
         None
+    }
+    /// The network that a descriptor of the caller names (/proc/PID/ns/net): `EBADF`, `EINVAL`, `EPERM` where the caller may not
+    /// administer it.
+    fn network_of_descriptor(&self, fd: i32) -> Result<Arc<Network>> {
+        let _ = fd;
+        Err(EINVAL)
+    }
+    /// The network that a process is in: `ESRCH`, and `EPERM` likewise.
+    fn network_of_process(&self, pid: i32) -> Result<Arc<Network>> {
+        let _ = pid;
+        Err(ESRCH)
     }
     /// Makes an inode of type socket at the path: `EADDRINUSE` when the name is taken, else mknod's errors.
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>>;

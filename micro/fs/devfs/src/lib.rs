@@ -103,6 +103,7 @@ const URANDOM: u64 = device(1, 9);
 const TTY: u64 = device(5, 0);
 const CONSOLE: u64 = device(5, 1);
 const PTMX: u64 = device(5, 2);
+const TUN: u64 = device(10, 200);
 
 const fn node(name: &'static [u8], rdev: u64, permissions: u32) -> Initial {
     Initial { name, kind: FileType::CharDevice, permissions, rdev, target: b"" }
@@ -151,9 +152,31 @@ pub fn session_ends(session: i32) {
     pty::session_ends(session);
 }
 
+/// Opens a device of a part that the image may lack.
+pub type Driver = fn(&Arc<dyn Inode>) -> Result<Arc<dyn File>>;
+
+static TUN_DRIVER: SpinLock<Option<Driver>> = SpinLock::new(None);
+
+/// Makes known what opens /dev/net/tun, before [`root`] is asked for.
+pub fn register_tun(driver: Driver) {
+    *TUN_DRIVER.lock() = Some(driver);
+}
+
+/// /dev/net/tun, where there is a driver.
+fn add_tun(root: &Arc<dyn Inode>) -> Result<()> {
+    if TUN_DRIVER.lock().is_none() {
+        return Ok(());
+    }
+    let directory = root.create(b"net", FileType::Directory, 0o755, (0, 0), 0)?;
+    directory.create(b"tun", FileType::CharDevice, 0o666, (0, 0), TUN).map(drop)
+}
+
 /// The file system of /dev: a tmpfs of at most `limit` bytes that begins with nodes and links.
 pub fn root(number: u64, limit: u64) -> Arc<dyn Inode> {
-    ramfs::tmpfs_with(number, limit, 0o755, (0, 0), &CONTENTS)
+    let root: Arc<dyn Inode> = ramfs::tmpfs_with(number, limit, 0o755, (0, 0), &CONTENTS);
+    // Without memory for it, the node is missing.
+    let _ = add_tun(&root);
+    root
 }
 
 /// Opens the device with that number; `ENXIO` when there is no such device.
@@ -168,6 +191,7 @@ pub fn open(number: u64, inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
         // The console controls the first session, where it is a terminal.
         TTY if !console::is_controlling() => pty::open_controlling(),
         PTMX => pty::open_master(inode),
+        TUN => TUN_DRIVER.lock().ok_or(ENXIO)?(inode),
         TTY | CONSOLE => Ok(console::device(inode.clone())),
         _ => Err(ENXIO),
     }

@@ -1,36 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Networks beside the machine's own (network_namespaces(7)): stacks without a device, whose sockets reach each other by loopback.
 
-use super::Timer;
+use super::{BACKSTOP_NS, Timer};
 use abi::{Events, Result, errno::ENOMEM};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_sched::{PollerSlot, TimerId, Waiter};
+use api_sched::{Poller, PollerSlot, TimerId, Waiter};
 use api_socket::Family;
+use core::sync::atomic::{AtomicBool, Ordering};
 use tcpip::ip::Loopback;
-use tcpip::stack::{Host, Net};
+use tcpip::stack::{Host, Net, Next};
 
 /// All of them that are there.
 static ALL: SpinLock<Vec<Weak<Net>>> = SpinLock::new(Vec::new());
 static POLLER: PollerSlot = PollerSlot::new();
+/// The same, for work that is put off.
+static LATER: SpinLock<Option<Poller>> = SpinLock::new(None);
+static IS_POLLING: AtomicBool = AtomicBool::new(false);
+/// A timer is set that ends the putting off.
+static BACKSTOP: AtomicBool = AtomicBool::new(false);
 
 pub fn register() {
-    POLLER.set(api_sched::add_poller(poll));
+    let poller = api_sched::add_poller(poll);
+    POLLER.set(poller);
+    *LATER.lock() = Some(poller);
     api_socket::register_maker(another);
 }
 
 /// Does what is due in any of them.
 fn poll() {
+    IS_POLLING.store(true, Ordering::Relaxed);
     let count = ALL.lock().len();
     for at in 0..count {
         // Not held meanwhile: the last one to go takes its stack with it.
         let net = ALL.lock().get(at).and_then(Weak::upgrade);
-        if let Some(net) = net {
-            net.poll();
+        if let Some(net) = net
+            && net.poll() == Next::Poll
+        {
+            put_off();
         }
+    }
+    IS_POLLING.store(false, Ordering::Relaxed);
+}
+
+/// Has the rest done when the program pauses, and soon: frames that go round in circles leave time for programs.
+fn put_off() {
+    if let Some(poller) = *LATER.lock() {
+        api_sched::defer(poller);
+    }
+    if !BACKSTOP.swap(true, Ordering::Relaxed) {
+        api_sched::add_timer(api_plat::now_ns() + BACKSTOP_NS, Arc::new(Backstop));
+    }
+}
+
+struct Backstop;
+
+impl Waiter for Backstop {
+    fn wake(&self, _: Events) {
+        BACKSTOP.store(false, Ordering::Relaxed);
+        POLLER.raise();
     }
 }
 
@@ -57,7 +88,12 @@ impl Host for Inner {
     }
 
     fn soon(&self) {
-        POLLER.raise();
+        // What a stack makes of another one's frames while all are polled waits for the next time.
+        if IS_POLLING.load(Ordering::Relaxed) {
+            put_off();
+        } else {
+            POLLER.raise();
+        }
     }
 
     /// Nobody outside of the machine can come to it.

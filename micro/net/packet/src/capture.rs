@@ -142,8 +142,13 @@ pub mod tests {
     use api_netdev::link::{ARPHRD_ETHER, Interface};
     use std::vec::Vec;
 
-    pub const ETHERNET: Interface =
-        Interface { index: 2, name: "eth0", hardware: ARPHRD_ETHER, mac: [2, 0, 0, 0, 0, 1], mtu: 1500 };
+    pub const ETHERNET: Interface = Interface {
+        index: 2,
+        name: api_netdev::Name::new("eth0"),
+        hardware: ARPHRD_ETHER,
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 1500,
+    };
 
     pub fn frame(destination: [u8; 6], protocol: u16, payload: &[u8]) -> Vec<u8> {
         [&destination[..], &[2, 0, 0, 0, 0, 9], &protocol.to_be_bytes(), payload].concat()

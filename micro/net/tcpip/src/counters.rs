@@ -120,6 +120,8 @@ impl Stack {
             "snmp" => Some(self.snmp()),
             "netstat" => Some(self.netstat()),
             "sockstat" => Some(self.sockstat()),
+            #[cfg(feature = "interfaces")]
+            "ip_forward" => Some(String::from(if self.ip.forwards() { "1\n" } else { "0\n" })),
             _ => None,
         }
     }
@@ -131,13 +133,12 @@ impl Stack {
             &mut out,
             "Ip",
             &[
-                // Not a router.
-                ("Forwarding", 2),
+                ("Forwarding", if self.ip.forwards() { 1 } else { 2 }),
                 ("DefaultTTL", crate::ip::TTL.into()),
                 ("InReceives", number(ip.in_receives)),
                 ("InHdrErrors", number(ip.in_header_errors)),
                 ("InAddrErrors", number(ip.in_address_errors)),
-                ("ForwDatagrams", 0),
+                ("ForwDatagrams", number(self.ip.forwarded())),
                 ("InUnknownProtos", number(ip.in_unknown_protocols)),
                 ("InDelivers", number(ip.in_delivers)),
                 ("OutRequests", number(ip.out_requests)),

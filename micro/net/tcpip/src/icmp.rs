@@ -122,6 +122,62 @@ impl Icmp {
         ip.send_datagram(now, &back, head, None);
     }
 
+    /// Tells a sender that its packet is not sent on: type, code and the second word of the message. `packet` begins with the IP header.
+    #[cfg(feature = "interfaces")]
+    pub(crate) fn refuse(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        header: &Ipv4,
+        (kind, code, extra): (u8, u8, u32),
+        packet: &[u8],
+    ) {
+        // No error is about an error (RFC 1122 3.2.2).
+        let quoted = packet.get(header.header).copied();
+        let is_error = header.protocol == wire::PROTOCOL_ICMP && !matches!(quoted, Some(0 | 8 | 13..=18));
+        let sound = !is_error
+            && !header.source.is_unspecified()
+            && !header.source.is_multicast()
+            && !header.destination.is_multicast()
+            && !ip.is_broadcast(header.source)
+            && header.fragment_offset == 0;
+        if !sound || !self.may_send(now) {
+            return;
+        }
+        let Ok(route) = ip.route(header.source) else { return };
+        let Some(mut head) = ip.buffer() else { return };
+        let quote = &packet[..packet.len().min(QUOTE)];
+        let [a, b, c, d] = extra.to_be_bytes();
+        if !head.append(&[kind, code, 0, 0, a, b, c, d]) || !head.append(quote) {
+            return;
+        }
+        let sum = checksum(head.bytes());
+        head.bytes_mut()[2..4].copy_from_slice(&sum.to_be_bytes());
+        let back = Header {
+            source: route.source,
+            destination: header.source,
+            protocol: wire::PROTOCOL_ICMP,
+            tos: 0xc0,
+            ttl: TTL,
+        };
+        ip.counters.icmp.out_messages += 1;
+        ip.counters.icmp.out_unreachable += u64::from(kind == 3);
+        ip.send_datagram(now, &back, head, None);
+    }
+
+    /// Whether one more error may be sent in this second.
+    fn may_send(&mut self, now: u64) -> bool {
+        let second = now / 1_000_000_000;
+        if second != self.second {
+            (self.second, self.sent) = (second, 0);
+        }
+        if self.sent >= ERRORS_PER_SECOND {
+            return false;
+        }
+        self.sent += 1;
+        true
+    }
+
     /// Tells the sender that nobody listens on the port, or that the protocol is unknown. `packet` begins with the
     /// IP header.
     pub fn unreachable(&mut self, ip: &mut Ip, now: u64, header: &Ipv4, code: u8, packet: &[u8]) {
@@ -131,14 +187,9 @@ impl Icmp {
             && !header.source.is_multicast()
             && !ip.is_broadcast(header.source)
             && header.fragment_offset == 0;
-        let second = now / 1_000_000_000;
-        if second != self.second {
-            (self.second, self.sent) = (second, 0);
-        }
-        if !sound || self.sent >= ERRORS_PER_SECOND {
+        if !sound || !self.may_send(now) {
             return;
         }
-        self.sent += 1;
         let Some(mut head) = ip.buffer() else { return };
         let quote = &packet[..packet.len().min(QUOTE)];
         if !head.append(&[3, code, 0, 0, 0, 0, 0, 0]) || !head.append(quote) {

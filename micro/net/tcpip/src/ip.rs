@@ -9,7 +9,8 @@ use crate::local_addresses::LocalAddresses;
 use crate::multicast::Groups;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
-#[cfg(feature = "link")]
+use abi::{Result, errno::ENETUNREACH};
+#[cfg(any(feature = "link", feature = "interfaces"))]
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -23,6 +24,8 @@ use core::net::Ipv4Addr;
 
 /// Loopback's MTU: the largest packet an IPv4 header can name (Linux says 65,536 and never uses the last byte).
 pub const LOOPBACK_MTU: usize = 65_535;
+const LOOPBACK: u32 = crate::multicast::LOOPBACK as u32;
+const DEVICE: u32 = crate::multicast::ETHERNET as u32;
 /// Default time to live (Linux: ip_default_ttl).
 pub const TTL: u8 = 64;
 /// Packets that wait for room in the device; what comes then is dropped, as a full qdisc does.
@@ -92,6 +95,15 @@ pub struct Route {
     pub next_hop: Ipv4Addr,
     pub loopback: bool,
     pub mtu: usize,
+    /// Index of the interface that it leaves by.
+    pub interface: u32,
+}
+
+impl Route {
+    /// Through loopback.
+    pub(crate) fn looped(source: Ipv4Addr, destination: Ipv4Addr) -> Route {
+        Route { source, next_hop: destination, loopback: true, mtu: LOOPBACK_MTU, interface: LOOPBACK }
+    }
 }
 
 /// A transport packet's IPv4 header.
@@ -147,6 +159,12 @@ pub struct Ip {
     unannounced: usize,
     pub statistics: Statistics,
     pub counters: Counters,
+    key: Keyed,
+    /// Random numbers that were made.
+    randoms: u64,
+    /// What programs changed; mostly nothing.
+    #[cfg(feature = "interfaces")]
+    pub(crate) interfaces: Option<Box<crate::interfaces::Interfaces>>,
     /// Who sees every frame; mostly nobody.
     #[cfg(feature = "link")]
     pub(crate) watch: Option<Box<crate::link::Watch>>,
@@ -164,9 +182,44 @@ impl Ip {
     pub(crate) fn show_received(&mut self, _: &Incoming) {}
 
     pub(crate) fn show_looped(&mut self, _: &[u8], _: bool) {}
+
+    #[cfg(feature = "interfaces")]
+    pub(crate) fn show_of(&mut self, _: u32, _: &[u8], _: bool) {}
+}
+
+/// No program changes interfaces in a kernel that was built so.
+#[cfg(not(feature = "interfaces"))]
+impl Ip {
+    fn is_own_elsewhere(&self, _: Ipv4Addr) -> bool {
+        false
+    }
+
+    fn is_broadcast_elsewhere(&self, _: Ipv4Addr) -> bool {
+        false
+    }
+
+    fn hand_to_interface(&mut self, _: u64, _: u32, _: Ipv4Addr, _: Outgoing) {}
+}
+
+#[cfg(feature = "interfaces")]
+impl Ip {
+    fn is_own_elsewhere(&self, address: Ipv4Addr) -> bool {
+        self.interfaces.as_ref().is_some_and(|all| all.is_own(address))
+    }
+
+    fn is_broadcast_elsewhere(&self, address: Ipv4Addr) -> bool {
+        self.interfaces.as_ref().is_some_and(|all| all.is_broadcast(address))
+    }
 }
 
 impl Ip {
+    /// A number that nobody outside can guess.
+    pub(crate) fn random(&mut self) -> u64 {
+        use core::hash::BuildHasher;
+        self.randoms += 1;
+        self.key.hash_one(self.randoms)
+    }
+
     /// Where what is sent to 0.0.0.0 goes: to the address that the socket has, or else to the loopback interface's (Linux).
     pub fn destination(to: Ipv4Addr, own: Option<Ipv4Addr>) -> Ipv4Addr {
         if !to.is_unspecified() {
@@ -189,6 +242,10 @@ impl Ip {
             pool: Vec::new(),
             identification: key_bits(key),
             unannounced: 0,
+            key,
+            randoms: 0,
+            #[cfg(feature = "interfaces")]
+            interfaces: None,
             statistics: Statistics::default(),
             counters: Counters::default(),
             #[cfg(feature = "link")]
@@ -235,6 +292,7 @@ impl Ip {
         self.lo.is_up
             && (address.is_loopback() || address == LOOPBACK6 || self.local.network_of(address).is_some())
             || self.configuration.is_some_and(|c| c.address == address)
+            || self.is_own_elsewhere(address)
     }
 
     /// True for the broadcast addresses of the device's network.
@@ -242,10 +300,15 @@ impl Ip {
         address.is_broadcast()
             || self.local.is_broadcast(address)
             || self.configuration.is_some_and(|c| c.prefix < 31 && c.broadcast() == address)
+            || self.is_broadcast_elsewhere(address)
     }
 
-    /// `None`: network unreachable.
-    pub fn route(&self, destination: Ipv4Addr) -> Option<Route> {
+    /// `ENETUNREACH`, or what a route says that leads nowhere.
+    pub fn route(&self, destination: Ipv4Addr) -> Result<Route> {
+        self.route_of(Ipv4Addr::UNSPECIFIED, destination)
+    }
+
+    fn route_of(&self, source: Ipv4Addr, destination: Ipv4Addr) -> Result<Route> {
         let destination = Ip::destination(destination, None);
         if self.is_own(destination) {
             // All of 127.0.0.0/8 is this machine, and one of it speaks unless told otherwise.
@@ -253,47 +316,84 @@ impl Ip {
                 true => Ipv4Addr::LOCALHOST,
                 false => self.local.network_of(destination).unwrap_or(destination),
             };
-            return Some(Route { source, next_hop: destination, loopback: true, mtu: LOOPBACK_MTU });
+            return Ok(Route::looped(source, destination));
         }
-        let (configuration, info) = (self.configuration?, self.info?);
+        #[cfg(feature = "interfaces")]
+        if let Some(interfaces) = &self.interfaces {
+            return interfaces.route(source, destination, crate::interfaces::LOOPBACK, 0);
+        }
+        let _ = source;
+        let (configuration, info) =
+            (self.configuration.ok_or(ENETUNREACH)?, self.info.as_ref().ok_or(ENETUNREACH)?);
         let direct = configuration.is_local_net(destination)
             || destination.is_broadcast()
             || destination.is_multicast();
-        let next_hop = if direct { destination } else { configuration.gateway? };
-        Some(Route { source: configuration.address, next_hop, loopback: false, mtu: info.mtu })
+        let next_hop = if direct { destination } else { configuration.gateway.ok_or(ENETUNREACH)? };
+        Ok(Route {
+            source: configuration.address,
+            next_hop,
+            loopback: false,
+            mtu: info.mtu,
+            interface: DEVICE,
+        })
     }
 
     /// The way of what has that source address, if any: multicasts and broadcasts of a loopback address stay on that
     /// interface.
-    pub fn route_from(&self, source: Option<Ipv4Addr>, destination: Ipv4Addr) -> Option<Route> {
+    pub fn route_from(&self, source: Option<Ipv4Addr>, destination: Ipv4Addr) -> Result<Route> {
         match source {
             Some(source)
                 if source.is_loopback() && (destination.is_multicast() || destination.is_broadcast()) =>
             {
-                Some(Route { source, next_hop: destination, loopback: true, mtu: LOOPBACK_MTU })
+                Ok(Route::looped(source, destination))
             }
-            _ => self.route(destination),
+            source => self.route_of(source.unwrap_or(Ipv4Addr::UNSPECIFIED), destination),
         }
+    }
+
+    /// The way by that interface, where it is not 0.
+    pub fn route_by(&self, source: Option<Ipv4Addr>, destination: Ipv4Addr, interface: u32) -> Result<Route> {
+        #[cfg(feature = "interfaces")]
+        if let Some(interfaces) = &self.interfaces
+            && interface > LOOPBACK
+            && !self.is_own(destination)
+        {
+            let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED);
+            return interfaces.route(source, destination, crate::interfaces::LOOPBACK, interface);
+        }
+        let _ = interface;
+        self.route_from(source, destination)
     }
 
     /// Whether TCP may hand down packets larger than the MTU, and how large with the IP header.
     pub fn segmentation(&self, route: &Route) -> usize {
         match (route.loopback, self.info) {
-            (false, Some(info)) if info.transmit_checksum => info.segmentation,
+            (false, Some(info)) if info.transmit_checksum && self.is_device(route.interface) => {
+                info.segmentation
+            }
             _ => 0,
         }
     }
 
     /// Most references to shared memory in a packet on this route.
     pub fn fragments(&self, route: &Route) -> usize {
-        if route.loopback { 64 } else { self.info.map_or(0, |i| i.fragments) }
+        if route.loopback || !self.is_device(route.interface) {
+            64
+        } else {
+            self.info.map_or(0, |i| i.fragments)
+        }
+    }
+
+    /// Whether the interface is the device, which others than the table of interfaces know.
+    pub(crate) fn is_device(&self, index: u32) -> bool {
+        index == DEVICE && self.info.is_some()
     }
 
     /// Sends a packet that fits the MTU or is to be segmented by the device.
     pub fn send(&mut self, now: u64, header: &Header, payload: Payload) {
         match self.route_from(Some(header.source), header.destination) {
-            Some(route) => self.send_by(now, &route, header, payload),
-            None => {
+            Ok(route) => self.send_by(now, &route, header, payload),
+            Err(_) => {
                 self.counters.ip.out_requests += 1;
                 self.counters.ip.out_no_routes += 1;
                 self.recycle(payload.head);
@@ -305,7 +405,8 @@ impl Ip {
     fn send_by(&mut self, now: u64, route: &Route, header: &Header, mut payload: Payload) {
         self.counters.ip.out_requests += 1;
         let length = payload.head.len() + payload.fragments.iter().map(|f| f.bytes().len()).sum::<usize>();
-        let offload = !route.loopback && self.info.is_some_and(|i| i.transmit_checksum);
+        let has_offload = self.info.is_some_and(|i| i.transmit_checksum);
+        let offload = !route.loopback && has_offload && self.is_device(route.interface);
         if let Some(at) = payload.checksum
             && !route.loopback
         {
@@ -351,14 +452,14 @@ impl Ip {
             segment_size: segment_size as u16,
         });
         let packet = Outgoing { head: payload.head, fragments: payload.fragments, checksum, segmentation };
-        self.hand_to_link(now, route.next_hop, packet);
+        self.hand_to_route(now, route, packet);
     }
 
     /// Sends a datagram of any size, in fragments where the MTU asks for it (UDP and ICMP; `head` holds it all).
     pub fn send_datagram(&mut self, now: u64, header: &Header, head: Buffer, checksum: Option<usize>) {
         match self.route_from(Some(header.source), header.destination) {
-            Some(route) => self.send_datagram_by(now, &route, header, head, checksum),
-            None => {
+            Ok(route) => self.send_datagram_by(now, &route, header, head, checksum),
+            Err(_) => {
                 self.counters.ip.out_requests += 1;
                 self.counters.ip.out_no_routes += 1;
             }
@@ -414,7 +515,7 @@ impl Ip {
             let Some(to) = buffer.prepend(wire::IPV4) else { return };
             ip.put(to);
             self.counters.ip.fragments_created += 1;
-            self.hand_to_link(now, route.next_hop, Outgoing::plain(buffer));
+            self.hand_to_route(now, route, Outgoing::plain(buffer));
         }
         self.recycle(head);
     }
@@ -451,8 +552,7 @@ impl Ip {
         }
         let Some(mut head) = Buffer::new(wire::IPV4 + message.len(), wire::IPV4) else { return };
         head.append(message.bytes());
-        let route =
-            Route { source: header.source, next_hop: header.destination, loopback: true, mtu: LOOPBACK_MTU };
+        let route = Route::looped(header.source, header.destination);
         // The checksum is made for the wire alone.
         let payload = Payload { head, fragments: Vec::new(), checksum: Some(0), segment: None };
         self.send_by(0, &route, header, payload);
@@ -488,6 +588,15 @@ impl Ip {
         self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: is_trusted });
     }
 
+    /// A packet leaves by the interface of its route.
+    pub(crate) fn hand_to_route(&mut self, now: u64, route: &Route, packet: Outgoing) {
+        if self.is_device(route.interface) {
+            self.hand_to_link(now, route.next_hop, packet);
+        } else {
+            self.hand_to_interface(now, route.interface, route.next_hop, packet);
+        }
+    }
+
     fn hand_to_link(&mut self, now: u64, next_hop: Ipv4Addr, packet: Outgoing) {
         if self.is_broadcast(next_hop) {
             return self.hand_to_device(wire::BROADCAST, packet);
@@ -497,7 +606,7 @@ impl Ip {
             let [_, b, c, d] = next_hop.octets();
             return self.hand_to_device([1, 0, 0x5e, b & 0x7f, c, d], packet);
         }
-        match self.neighbours.resolve(now, next_hop, packet) {
+        match self.neighbours.resolve(now, (DEVICE, next_hop), packet) {
             Resolution::Send(mac, packet) => self.hand_to_device(mac, packet),
             Resolution::SendAndAsk(mac, packet) => {
                 self.hand_to_device(mac, packet);
@@ -508,7 +617,7 @@ impl Ip {
         }
     }
 
-    fn hand_to_device(&mut self, destination: Mac, mut packet: Outgoing) {
+    pub(crate) fn hand_to_device(&mut self, destination: Mac, mut packet: Outgoing) {
         let Some(info) = &self.info else { return };
         let header = Ethernet { destination, source: info.mac, ethertype: wire::ETHERTYPE_IPV4 };
         let Some(to) = packet.head.prepend(wire::ETHERNET) else { return };
@@ -561,10 +670,10 @@ impl Ip {
             return;
         };
         let sound = !arp.sender.is_unspecified() && arp.sender_mac[0] & 1 == 0 && arp.sender != c.address;
-        let for_us = arp.target == c.address;
+        let for_us = arp.target == c.address || self.is_own_elsewhere(arp.target);
         if sound {
             // RFC 826: update what is known; learn only from packets meant for us.
-            let waiting = self.neighbours.confirm(now, arp.sender, arp.sender_mac, for_us);
+            let waiting = self.neighbours.confirm(now, (DEVICE, arp.sender), arp.sender_mac, for_us);
             for packet in waiting {
                 self.hand_to_device(arp.sender_mac, packet);
             }
@@ -573,7 +682,7 @@ impl Ip {
             let reply = Arp {
                 operation: 2,
                 sender_mac: info.mac,
-                sender: c.address,
+                sender: arp.target,
                 target_mac: arp.sender_mac,
                 target: arp.sender,
             };

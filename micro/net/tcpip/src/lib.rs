@@ -5,6 +5,7 @@
 //! - [`stack`] is the whole: [`stack::Net`] behind its lock, [`stack::Host`] what it needs of the kernel;
 //! - [`wire`] knows the formats, [`ip`] the way out, [`tcp`], [`udp`] and [`icmp`] the transports;
 //! - `link` shows frames to others and sends theirs, where that is built in;
+//! - `interfaces` has those that programs make, and their routes, where that is built in;
 //! - `dhcp` asks the network for its address, where that is built in;
 //! - [`sockets`] implements `api-socket` on top.
 //!
@@ -25,6 +26,8 @@ pub mod families;
 mod filter;
 pub mod hash;
 pub mod icmp;
+#[cfg(feature = "interfaces")]
+pub mod interfaces;
 pub mod ip;
 #[cfg(feature = "link")]
 pub mod link;

@@ -12,8 +12,10 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+#[cfg(feature = "interfaces")]
+use api_netdev::link::ARPHRD_NONE;
 use api_netdev::link::{ARPHRD_ETHER, ARPHRD_LOOPBACK, Frame, Interface, Link, Tap, Verdict};
-use api_netdev::{Buffer, Incoming, Outgoing};
+use api_netdev::{Buffer, Incoming, Name, Outgoing};
 use api_sched::{TimerId, Waiter};
 
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -68,7 +70,7 @@ impl Ip {
         let info = self.info?;
         Some(Interface {
             index: ETHERNET,
-            name: "eth0",
+            name: Name::new("eth0"),
             hardware: ARPHRD_ETHER,
             mac: info.mac,
             mtu: info.mtu,
@@ -113,6 +115,40 @@ impl Ip {
         watch.show(&loopback(), [&link[..], network, rest].into_iter(), checksum, is_outgoing);
     }
 
+    /// A frame leaves by an interface of the table, or came in by it. Packets without a link's header are not shown.
+    #[cfg(feature = "interfaces")]
+    #[cold]
+    pub(crate) fn show_of(&mut self, index: u32, frame: &[u8], is_outgoing: bool) {
+        let (Some(interface), Some(watch)) = (self.interface_of_table(index), &mut self.watch) else {
+            return;
+        };
+        if interface.hardware == ARPHRD_ETHER && frame.len() >= wire::ETHERNET {
+            watch.show(&interface, core::iter::once(frame), Verdict::Unknown, is_outgoing);
+        }
+    }
+
+    /// An interface that a program made.
+    #[cfg(feature = "interfaces")]
+    fn interface_of_table(&self, index: u32) -> Option<Interface> {
+        use crate::interfaces::Kind;
+        let interface = self.interfaces.as_ref()?.get(index).ok()?;
+        if matches!(interface.kind, Kind::Loopback | Kind::Device) {
+            return None;
+        }
+        Some(Interface {
+            index,
+            name: interface.name,
+            hardware: if interface.has_ethernet() { ARPHRD_ETHER } else { ARPHRD_NONE },
+            mac: interface.mac,
+            mtu: interface.mtu,
+        })
+    }
+
+    #[cfg(not(feature = "interfaces"))]
+    fn interface_of_table(&self, _: u32) -> Option<Interface> {
+        None
+    }
+
     fn send_frame(&mut self, frame: &[u8], sender: u64) -> Result<()> {
         Ethernet::parse(frame).ok_or(EINVAL)?;
         let mut head = datagram_buffer(self, frame.len()).ok_or(ENOBUFS)?;
@@ -125,6 +161,23 @@ impl Ip {
         if is_queued { Ok(()) } else { Err(ENOBUFS) }
     }
 
+    /// As [`Ip::send_frame`], by an interface that a program made.
+    #[cfg(feature = "interfaces")]
+    fn send_frame_by(&mut self, now: u64, index: u32, frame: &[u8], sender: u64) -> Result<()> {
+        let interface = self.interfaces.as_ref().and_then(|all| all.get(index).ok()).ok_or(ENXIO)?;
+        if !interface.is_up() {
+            return Err(ENETDOWN);
+        }
+        let mut head = datagram_buffer(self, frame.len()).ok_or(ENOBUFS)?;
+        if !head.append(frame) {
+            return Err(ENOBUFS);
+        }
+        self.set_sender(Some(sender));
+        self.leave(now, index, head);
+        self.set_sender(None);
+        Ok(())
+    }
+
     fn set_sender(&mut self, sender: Option<u64>) {
         if let Some(watch) = &mut self.watch {
             watch.sender = sender;
@@ -135,7 +188,7 @@ impl Ip {
 fn loopback() -> Interface {
     Interface {
         index: LOOPBACK,
-        name: "lo",
+        name: Name::new("lo"),
         hardware: ARPHRD_LOOPBACK,
         mac: [0; 6],
         mtu: crate::ip::LOOPBACK_MTU + 1,
@@ -167,7 +220,7 @@ impl Stack {
             if !first.append(packet) {
                 return Err(ENOBUFS);
             }
-            self.ipv4(now, Incoming { first, more: Vec::new(), checksum_valid: false }, false);
+            self.ipv4_from(now, Incoming { first, more: Vec::new(), checksum_valid: false }, ETHERNET);
         }
         Ok(())
     }
@@ -186,15 +239,30 @@ impl StackLink {
         let all = self.0.look(|stack| [Some(loopback()), stack.ip.ethernet_interface()]);
         all.into_iter().flatten().find(is_it)
     }
+
+    #[cfg(feature = "interfaces")]
+    fn find_named(&self, name: &[u8]) -> Option<Interface> {
+        let name = Name::parse(name).ok()?;
+        self.0.look(|stack| {
+            let index = stack.ip.interfaces.as_ref()?.named(&name)?;
+            stack.ip.interface_of_table(index)
+        })
+    }
+
+    #[cfg(not(feature = "interfaces"))]
+    fn find_named(&self, _: &[u8]) -> Option<Interface> {
+        None
+    }
 }
 
 impl Link for StackLink {
     fn interface(&self, index: u32) -> Option<Interface> {
-        self.find(|interface| interface.index == index)
+        let own = self.find(|interface| interface.index == index);
+        own.or_else(|| self.0.look(|stack| stack.ip.interface_of_table(index)))
     }
 
     fn interface_named(&self, name: &[u8]) -> Option<Interface> {
-        self.find(|interface| interface.name.as_bytes() == name)
+        self.find(|interface| interface.name.as_bytes() == name).or_else(|| self.find_named(name))
     }
 
     fn send(&self, interface: u32, frame: &[u8], sender: u64) -> Result<()> {
@@ -202,6 +270,10 @@ impl Link for StackLink {
             LOOPBACK => stack.loop_frame(now, frame, sender),
             _ if stack.ip.ethernet_interface().is_some_and(|ethernet| ethernet.index == interface) => {
                 stack.ip.send_frame(frame, sender)
+            }
+            #[cfg(feature = "interfaces")]
+            index if stack.ip.interface_of_table(index).is_some() => {
+                stack.ip.send_frame_by(now, index, frame, sender)
             }
             _ => Err(ENXIO),
         })

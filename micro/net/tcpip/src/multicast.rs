@@ -47,8 +47,8 @@ impl Groups {
     /// A group is heard once any socket is in it, by every socket that is bound there (Linux' IP_MULTICAST_ALL). What comes from a
     /// loopback address came by that interface.
     pub fn hears(&self, from: Ipv4Addr, group: Ipv4Addr) -> bool {
-        let interface = if from.is_loopback() { LOOPBACK } else { ETHERNET };
-        self.0.iter().any(|(g, i, _)| (*g, *i) == (group, interface))
+        let is_looped = from.is_loopback();
+        self.0.iter().any(|(g, i, _)| (*g, *i == LOOPBACK) == (group, is_looped))
     }
 
     /// IP_ADD_MEMBERSHIP.

@@ -4,6 +4,8 @@
 use crate::hash::Keyed;
 use crate::table::Table;
 use crate::wire::Mac;
+#[cfg(feature = "interfaces")]
+use abi::{Result, errno::ENOBUFS};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -23,15 +25,34 @@ const MOST_WAITING: usize = 64;
 /// Bounds what strangers on the link can make us keep.
 const MOST_ENTRIES: usize = 1024;
 
+/// The interface that a neighbour is asked for by, and its address.
+pub type Neighbour = (u32, Ipv4Addr);
+
 enum State {
-    Incomplete { tries: u8, waiting: VecDeque<Outgoing> },
-    Known { mac: Mac, confirmed: u64 },
+    Incomplete {
+        tries: u8,
+        waiting: VecDeque<Outgoing>,
+    },
+    Known {
+        mac: Mac,
+        confirmed: u64,
+    },
+    /// A program said so, and no answer changes it.
+    Permanent(Mac),
 }
 
 struct Entry {
     state: State,
     /// The last request.
     asked: u64,
+}
+
+/// What is known of a neighbour, for listings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    Incomplete,
+    Known { mac: Mac, is_fresh: bool },
+    Permanent(Mac),
 }
 
 /// What to do with a packet for a neighbour.
@@ -44,19 +65,21 @@ pub enum Resolution {
 }
 
 pub struct Neighbours {
-    table: Table<Ipv4Addr, Entry>,
+    table: Table<Neighbour, Entry>,
     /// The neighbour asked last, nearly always the next one too.
-    last: Option<(Ipv4Addr, Mac, u64)>,
+    last: Option<(Neighbour, Mac, u64)>,
     /// Entries without an answer: it is asked for with every packet of the stack, whatever the table holds.
     incomplete: usize,
+    /// When an entry was confirmed last.
+    newest: u64,
 }
 
 impl Neighbours {
     pub fn new(key: Keyed) -> Neighbours {
-        Neighbours { table: Table::new(key), last: None, incomplete: 0 }
+        Neighbours { table: Table::new(key), last: None, incomplete: 0, newest: 0 }
     }
 
-    pub fn resolve(&mut self, now: u64, address: Ipv4Addr, packet: Outgoing) -> Resolution {
+    pub fn resolve(&mut self, now: u64, address: Neighbour, packet: Outgoing) -> Resolution {
         if let Some((last, mac, until)) = self.last
             && last == address
             && now < until
@@ -89,6 +112,7 @@ impl Neighbours {
                     Resolution::Send(*mac, packet)
                 }
             }
+            State::Permanent(mac) => Resolution::Send(*mac, packet),
             State::Incomplete { tries, waiting } => {
                 if waiting.len() < MOST_WAITING && waiting.reserve_fallibly(1).is_ok() {
                     waiting.push_back(packet);
@@ -105,9 +129,11 @@ impl Neighbours {
 
     /// An answer, or anything else that shows the address. With `create` an entry is made when there is none.
     /// Returns the packets that waited.
-    pub fn confirm(&mut self, now: u64, address: Ipv4Addr, mac: Mac, create: bool) -> VecDeque<Outgoing> {
+    pub fn confirm(&mut self, now: u64, address: Neighbour, mac: Mac, create: bool) -> VecDeque<Outgoing> {
         let known = State::Known { mac, confirmed: now };
+        self.newest = now;
         match self.table.get_mut(&address) {
+            Some(Entry { state: State::Permanent(_), .. }) => VecDeque::new(),
             Some(entry) => {
                 if self.last.is_some_and(|(last, ..)| last == address) {
                     self.last = None;
@@ -117,7 +143,7 @@ impl Neighbours {
                         self.incomplete -= 1;
                         waiting
                     }
-                    State::Known { .. } => VecDeque::new(),
+                    State::Known { .. } | State::Permanent(_) => VecDeque::new(),
                 }
             }
             None => {
@@ -131,10 +157,11 @@ impl Neighbours {
     }
 
     /// Addresses to ask again, and destinations that did not answer (their packets are dropped).
-    pub fn expire(&mut self, now: u64) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+    pub fn expire(&mut self, now: u64) -> (Vec<Neighbour>, Vec<Neighbour>) {
         let (mut ask, mut lost) = (Vec::new(), Vec::new());
         self.table.retain(|address, entry| match &mut entry.state {
             State::Known { confirmed, .. } => now < *confirmed + STALE_NS,
+            State::Permanent(_) => true,
             State::Incomplete { tries, .. } => {
                 if now < entry.asked + RETRY_NS {
                     return true;
@@ -159,11 +186,83 @@ impl Neighbours {
     }
 
     /// What is known, for SIOCGARP-like listings and tests.
-    pub fn known(&self, address: Ipv4Addr) -> Option<Mac> {
+    pub fn known(&self, address: Neighbour) -> Option<Mac> {
         match self.table.get(&address)?.state {
-            State::Known { mac, .. } => Some(mac),
+            State::Known { mac, .. } | State::Permanent(mac) => Some(mac),
             State::Incomplete { .. } => None,
         }
+    }
+}
+
+/// What programs say of neighbours.
+#[cfg(feature = "interfaces")]
+impl Neighbours {
+    pub fn is_there(&self, address: Neighbour) -> bool {
+        self.table.contains_key(&address)
+    }
+
+    /// An address that a program knows. Returns the packets that waited; `ENOBUFS` where there are too many neighbours.
+    pub fn set(
+        &mut self,
+        now: u64,
+        address: Neighbour,
+        mac: Mac,
+        for_ever: bool,
+    ) -> Result<VecDeque<Outgoing>> {
+        if self.table.len() >= MOST_ENTRIES && !self.table.contains_key(&address) {
+            return Err(ENOBUFS);
+        }
+        let state = if for_ever { State::Permanent(mac) } else { State::Known { mac, confirmed: now } };
+        self.last = None;
+        let Some(entry) = self.table.get_mut(&address) else {
+            self.table.insert(address, Entry { state, asked: 0 })?;
+            return Ok(VecDeque::new());
+        };
+        match core::mem::replace(&mut entry.state, state) {
+            State::Incomplete { waiting, .. } => {
+                self.incomplete -= 1;
+                Ok(waiting)
+            }
+            _ => Ok(VecDeque::new()),
+        }
+    }
+
+    /// Forgets a neighbour; whether it was there.
+    pub fn remove(&mut self, address: Neighbour) -> bool {
+        self.last = None;
+        let gone = self.table.remove(&address);
+        if matches!(gone, Some(Entry { state: State::Incomplete { .. }, .. })) {
+            self.incomplete -= 1;
+        }
+        gone.is_some()
+    }
+
+    /// Forgets all of an interface's.
+    pub fn remove_of(&mut self, interface: u32) {
+        self.last = None;
+        let mut incomplete = 0;
+        self.table.retain(|(index, _), entry| {
+            let stays = *index != interface;
+            incomplete += usize::from(!stays && matches!(entry.state, State::Incomplete { .. }));
+            stays
+        });
+        self.incomplete -= incomplete;
+    }
+
+    pub fn each(&self, put: &mut dyn FnMut(&Neighbour, Shown) -> Result<()>) -> Result<()> {
+        self.table.iter().try_for_each(|(address, entry)| {
+            let shown = match entry.state {
+                State::Incomplete { .. } => Shown::Incomplete,
+                State::Known { mac, confirmed } => Shown::Known { mac, is_fresh: self.is_fresh(confirmed) },
+                State::Permanent(mac) => Shown::Permanent(mac),
+            };
+            put(address, shown)
+        })
+    }
+
+    /// Of the latest time that it was asked for something.
+    fn is_fresh(&self, confirmed: u64) -> bool {
+        self.newest < confirmed + FRESH_NS
     }
 }
 
@@ -181,8 +280,8 @@ mod tests {
     #[test]
     fn somebody_waits_from_the_first_packet_to_the_answer_or_the_last_try() {
         let mut neighbours = Neighbours::new(Keyed::new(7));
-        let [here, nowhere] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-        neighbours.confirm(0, Ipv4Addr::new(10, 0, 0, 3), MAC, true);
+        let [here, nowhere] = [(2, Ipv4Addr::new(10, 0, 0, 1)), (2, Ipv4Addr::new(10, 0, 0, 2))];
+        neighbours.confirm(0, (2, Ipv4Addr::new(10, 0, 0, 3)), MAC, true);
         assert!(!neighbours.is_waiting());
         for _ in 0..2 {
             neighbours.resolve(1, here, packet());

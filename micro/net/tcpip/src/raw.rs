@@ -269,7 +269,7 @@ impl Raw {
             return Err(EACCES);
         }
         let bound = Some(socket.local).filter(|local| !local.is_unspecified());
-        let route = ip.route_from(socket.multicast.source_to(to).or(bound), to).ok_or(ENETUNREACH)?;
+        let route = ip.route_from(socket.multicast.source_to(to).or(bound), to)?;
         let source = match choice.source {
             Some(source) if ip.is_own(source) => source,
             Some(_) => return Err(EINVAL),

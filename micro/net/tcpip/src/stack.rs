@@ -23,6 +23,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Packets taken from the device at once.
 const BURST: usize = 64;
+const LOOPBACK: u32 = crate::multicast::LOOPBACK as u32;
+const DEVICE: u32 = crate::multicast::ETHERNET as u32;
 /// ARP entries that wait are looked at this often.
 const ARP_NS: u64 = 1_000_000_000;
 
@@ -77,6 +79,12 @@ impl Stack {
     /// Gives the device its address and tells the network of it (RFC 5227 2.3).
     pub fn configure(&mut self, configuration: Configuration) {
         self.ip.configuration = Some(configuration);
+        #[cfg(feature = "interfaces")]
+        if let Some(all) = &mut self.ip.interfaces
+            && all.configure(&configuration).is_err()
+        {
+            self.ip.follow_interfaces();
+        }
         self.ip.ask(configuration.address);
     }
 
@@ -94,7 +102,7 @@ impl Stack {
             self.ethernet(now, packet);
         }
         self.incoming = incoming;
-        count
+        count + self.receive_backlog(now)
     }
 
     /// Lets everything that was touched send, lets loopback deliver, and does what is due.
@@ -107,13 +115,17 @@ impl Stack {
                 self.arp(now);
             }
         }
+        #[cfg(feature = "interfaces")]
+        if let Some(all) = &mut self.ip.interfaces {
+            all.settle_pairs();
+        }
         self.tcp.settle(&mut self.ip, now, &mut self.wakes);
         // A dialogue over loopback that never ends (two sockets of one program cannot have one without the program).
         while let Some(packet) = self.ip.loopback.pop_front() {
             if self.ip.is_watched() {
                 self.ip.show_looped(packet.first.bytes(), false);
             }
-            self.ipv4(now, packet, true);
+            self.ipv4_from(now, packet, LOOPBACK);
             if self.ip.loopback.is_empty() {
                 self.tcp.settle(&mut self.ip, now, &mut self.wakes);
             }
@@ -126,13 +138,14 @@ impl Stack {
     fn arp(&mut self, now: u64) {
         self.arp_at = None;
         let (ask, lost) = self.ip.neighbours.expire(now);
-        ask.into_iter().for_each(|address| self.ip.ask(address));
+        ask.into_iter().for_each(|(index, address)| self.ip.ask_neighbour(now, index, address));
         if lost.is_empty() {
             return;
         }
         // Opening connections fail at once (Linux: EHOSTUNREACH); the others' timers decide.
         let gone = |remote: &SocketAddrV4| {
-            lost.iter().any(|l| remote.ip() == l || self.ip.configuration.and_then(|c| c.gateway) == Some(*l))
+            lost.iter()
+                .any(|(_, l)| remote.ip() == l || self.ip.configuration.and_then(|c| c.gateway) == Some(*l))
         };
         let tuples: Vec<(Tuple, u32)> = self
             .tcp
@@ -172,6 +185,20 @@ impl Stack {
         let Some(header) = Ethernet::parse(packet.first.bytes()) else {
             return self.ip.recycle_packet(packet);
         };
+        #[cfg(feature = "interfaces")]
+        {
+            if self.ip.is_device_down() {
+                return self.ip.recycle_packet(packet);
+            }
+            if let Some(bridge) = self.ip.master_of_device() {
+                let frame = flat(&packet);
+                self.ip.recycle_packet(packet);
+                if let Some(frame) = frame {
+                    self.receive_by_bridge(now, bridge, DEVICE, frame);
+                }
+                return;
+            }
+        }
         packet.first.trim_front(wire::ETHERNET);
         let for_us =
             header.destination[0] & 1 == 1 || self.ip.info.is_some_and(|info| info.mac == header.destination);
@@ -182,7 +209,7 @@ impl Stack {
                 self.ip.statistics.bad_packets += 1;
                 self.ip.recycle_packet(packet);
             }
-            wire::ETHERTYPE_IPV4 if for_us => self.ipv4(now, packet, false),
+            wire::ETHERTYPE_IPV4 if for_us => self.ipv4_from(now, packet, DEVICE),
             wire::ETHERTYPE_ARP if for_us => {
                 self.ip.arp_input(now, packet.first.bytes());
                 self.ip.recycle_packet(packet);
@@ -191,8 +218,9 @@ impl Stack {
         }
     }
 
-    /// `is_looped`: this machine sent it to itself, wherever its header says it goes.
-    pub(crate) fn ipv4(&mut self, now: u64, mut packet: Incoming, is_looped: bool) {
+    /// A packet came in by an interface; by loopback, this machine sent it to itself, wherever its header says it goes.
+    pub(crate) fn ipv4_from(&mut self, now: u64, mut packet: Incoming, interface: u32) {
+        let is_looped = interface == LOOPBACK;
         self.ip.counters.ip.in_receives += 1;
         let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
         let header = match Ipv4::parse(packet.first.bytes()) {
@@ -209,11 +237,14 @@ impl Stack {
             || self.is_offered(&header)
             || self.ip.is_broadcast(header.destination)
             || header.destination.is_multicast();
-        if !wanted {
+        if !wanted && !self.ip.forwards() {
             self.ip.counters.ip.in_address_errors += 1;
             return self.ip.recycle_packet(packet);
         }
         cut(&mut packet, header.total);
+        if !wanted {
+            return self.forward(now, &header, packet, interface);
+        }
         if header.more_fragments || header.fragment_offset > 0 {
             self.ip.counters.ip.reassembly_requests += 1;
             let whole = flat(&packet)
@@ -390,6 +421,33 @@ impl Stack {
     }
 }
 
+/// No program changes interfaces in a kernel that was built so.
+#[cfg(not(feature = "interfaces"))]
+impl Stack {
+    fn receive_backlog(&mut self, _: u64) -> usize {
+        0
+    }
+
+    fn forward(&mut self, _: u64, _: &Ipv4, packet: Incoming, _: u32) {
+        self.ip.recycle_packet(packet);
+    }
+}
+
+#[cfg(not(feature = "interfaces"))]
+impl crate::ip::Ip {
+    pub(crate) fn forwards(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn forwarded(&self) -> u64 {
+        0
+    }
+
+    fn ask_neighbour(&mut self, _: u64, _: u32, address: Ipv4Addr) {
+        self.ask(address);
+    }
+}
+
 /// Where the checksum is in a UDP header.
 #[cfg(feature = "dhcp")]
 const UDP_CHECKSUM: usize = 6;
@@ -402,7 +460,7 @@ impl Stack {
 }
 
 /// Loopback addresses have no business on a wire (RFC 1122 3.2.1.3).
-fn is_martian(packet: &[u8]) -> bool {
+pub(crate) fn is_martian(packet: &[u8]) -> bool {
     let inside = |address: Ipv4Addr| address.is_loopback() || address == LOOPBACK6;
     Ipv4::parse(packet).is_some_and(|header| inside(header.source) || inside(header.destination))
 }
@@ -474,6 +532,9 @@ pub struct Net {
     received: Last,
     sent: Last,
     pub host: Box<dyn Host>,
+    /// Sockets that hear of changes.
+    #[cfg(feature = "interfaces")]
+    pub(crate) listeners: Arc<crate::interfaces::notices::Listeners>,
 }
 
 impl Net {
@@ -485,6 +546,8 @@ impl Net {
             received: Last(AtomicU64::new(0)),
             sent: Last(AtomicU64::new(0)),
             host,
+            #[cfg(feature = "interfaces")]
+            listeners: Arc::default(),
         })
     }
 
@@ -511,7 +574,14 @@ impl Net {
         let next = stack.next_deadline().unwrap_or(u64::MAX);
         #[cfg(feature = "link")]
         let tap = stack.ip.tap();
+        #[cfg(feature = "interfaces")]
+        let has_news =
+            stack.ip.interfaces.as_ref().is_some_and(|all| all.has_touched() || !all.notices.is_empty());
         drop(stack);
+        #[cfg(feature = "interfaces")]
+        if has_news {
+            self.tell_others();
+        }
         #[cfg(feature = "link")]
         if let Some(tap) = tap {
             tap.settle();
@@ -534,6 +604,26 @@ impl Net {
             self.host.soon();
         }
         result
+    }
+
+    /// Tells ports and other stacks of their frames, and listeners of changes.
+    #[cfg(feature = "interfaces")]
+    fn tell_others(&self) {
+        loop {
+            let (touched, notice) = self.look(|stack| {
+                let all = stack.ip.interfaces.as_mut();
+                all.map_or((None, None), |all| (all.next_touched(), all.notices.pop()))
+            });
+            if touched.is_none() && notice.is_none() {
+                return;
+            }
+            if let Some(touched) = touched {
+                touched.settle();
+            }
+            if let Some((group, message)) = notice {
+                self.listeners.tell(group, &message);
+            }
+        }
     }
 
     /// Takes what the device has received, sends what waits, and does what is due.

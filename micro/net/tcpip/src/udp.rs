@@ -372,7 +372,7 @@ impl Udp {
     pub fn connect(&mut self, ip: &Ip, id: Id, remote: Option<SocketAddrV4>) -> Result<()> {
         let Some(remote) = remote else { return self.disconnect(id) };
         let address = Ip::destination(*remote.ip(), self.socket(id)?.local.map(|local| *local.ip()));
-        let route = ip.route_from(self.socket(id)?.source_to(address), address).ok_or(ENETUNREACH)?;
+        let route = ip.route_from(self.socket(id)?.source_to(address), address)?;
         if ip.is_broadcast(address) && !self.socket(id)?.broadcast {
             return Err(EACCES);
         }
@@ -420,7 +420,7 @@ impl Udp {
             return Err(EMSGSIZE);
         }
         let destination = Ip::destination(*to.ip(), socket.local.map(|local| *local.ip()));
-        let route = ip.route_from(socket.source_to(destination), destination).ok_or(ENETUNREACH)?;
+        let route = ip.route_from(socket.source_to(destination), destination)?;
         if ip.is_broadcast(destination) && !socket.broadcast {
             return Err(EACCES);
         }

@@ -142,7 +142,14 @@ pub const ROWS: &[Row] = &[
     ("sys/net/ipv6/auto_flowlabels", Entry::Fixed("0\n")),
     ("sys/net/ipv6/ip6frag_time", Entry::Fixed("60\n")),
     ("sys/net/ipv6/ip_nonlocal_bind", Entry::Fixed("0\n")),
-    ("sys/net/ipv4/ip_forward", Entry::Fixed("0\n")),
+    (
+        "sys/net/ipv4/ip_forward",
+        Entry::File {
+            text: |_| show_forwarding(),
+            store: |_, bytes| store_forwarding(bytes),
+            permissions: 0o644,
+        },
+    ),
     ("sys/net/ipv4/tcp_sack", Entry::Fixed("1\n")),
     (
         "sys/net/ipv4/ip_local_port_range",
@@ -236,6 +243,22 @@ fn store_local_ports(bytes: &[u8]) -> Result<()> {
         return Err(EINVAL);
     }
     Ok(())
+}
+
+/// Of the caller's network; without one that forwards, there is none.
+fn show_forwarding() -> Result<Vec<u8>> {
+    text(api_socket::table("ip_forward").unwrap_or_else(|_| String::from("0\n")))
+}
+
+fn store_forwarding(bytes: &[u8]) -> Result<()> {
+    let value = [Setting::new(0, 0, i32::MAX as u64)];
+    settings::store(&value, bytes)?;
+    match api_socket::set("ip_forward", value[0].get() as i64) {
+        // Without the part nothing is forwarded, which is no change.
+        Err(ENOENT) if value[0].get() == 0 => Ok(()),
+        Err(ENOENT) => Err(EOPNOTSUPP),
+        done => done,
+    }
 }
 
 fn store_unprivileged_ports(bytes: &[u8]) -> Result<()> {

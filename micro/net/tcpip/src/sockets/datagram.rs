@@ -230,7 +230,7 @@ impl DatagramSocket {
         self.net.look(|s| {
             let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
             let remote = socket.remote.ok_or(ENOTCONN)?;
-            let route = s.ip.route(*remote.ip()).ok_or(ENOTCONN)?;
+            let route = s.ip.route(*remote.ip()).map_err(|_| ENOTCONN)?;
             Ok(from_int(route.mtu as i64))
         })
     }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! ioctl(2) of sockets: bytes waiting, and the interfaces as netdevice(7) describes them.
 
+use super::interface_flags::*;
 use crate::stack::{Net, Stack};
 use abi::linux::ioctl as linux;
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_netdev::Name;
+use api_netdev::link::{ARPHRD_ETHER, ARPHRD_LOOPBACK};
 use api_user::UserPtr;
 use core::net::Ipv4Addr;
 
@@ -23,15 +27,7 @@ const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 
 /// `sizeof(struct ifreq)`.
-const IFREQ: usize = 40;
-
-/// Flags of net_device_flags.
-pub const IFF_UP: u32 = 1;
-pub const IFF_BROADCAST: u32 = 2;
-pub const IFF_LOOPBACK: u32 = 8;
-pub const IFF_RUNNING: u32 = 0x40;
-pub const IFF_MULTICAST: u32 = 0x1000;
-pub const IFF_LOWER_UP: u32 = 0x10000;
+pub(super) const IFREQ: usize = 40;
 
 pub fn put_int(argument: u64, value: usize) -> Result<usize> {
     UserPtr::<i32>::new(argument).write(value.min(i32::MAX as usize) as i32)?;
@@ -42,13 +38,26 @@ pub fn put_int(argument: u64, value: usize) -> Result<usize> {
 #[derive(Clone, Copy)]
 pub struct Interface {
     pub index: i32,
-    pub name: &'static str,
+    pub name: Name,
     pub address: Option<Ipv4Addr>,
+    /// Of the address' network.
+    pub broadcast: Option<Ipv4Addr>,
+    /// The other end's address, where there is one.
+    pub peer: Option<Ipv4Addr>,
     pub prefix: u8,
     pub mtu: usize,
     pub mac: [u8; 6],
     pub flags: u32,
     pub traffic: Traffic,
+    /// ARPHRD_*.
+    pub hardware: u16,
+    /// What sort of interface it is, of those that programs make.
+    pub kind: Option<&'static str>,
+    /// The bridge that it is a port of; 0: none.
+    pub master: u32,
+    /// The other end of a pair, and whether that is another network's.
+    pub other: Option<(u32, bool)>,
+    pub queue_length: u32,
 }
 
 /// What went through an interface since boot.
@@ -59,6 +68,8 @@ pub struct Traffic {
     pub sent_packets: u64,
     pub sent_bytes: u64,
     pub sent_dropped: u64,
+    pub received_dropped: u64,
+    pub multicasts: u64,
 }
 
 impl Interface {
@@ -69,19 +80,93 @@ impl Interface {
     pub fn netmask(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))
     }
+}
 
-    pub fn broadcast(&self) -> Ipv4Addr {
-        let address = self.address.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        Ipv4Addr::from_bits(address.to_bits() | !self.netmask().to_bits())
+/// Of the table of interfaces, those that programs made; and what they changed of the device.
+#[cfg(feature = "interfaces")]
+fn made(stack: &Stack) -> impl Iterator<Item = Interface> {
+    use crate::interfaces::Kind;
+    let all = stack.ip.interfaces.iter().flat_map(|all| all.all.range::<u32, _>(..));
+    all.filter(|(_, interface)| !matches!(interface.kind, Kind::Loopback | Kind::Device))
+        .map(|(_, i)| shown(i))
+}
+
+#[cfg(not(feature = "interfaces"))]
+fn made(_: &Stack) -> impl Iterator<Item = Interface> {
+    core::iter::empty()
+}
+
+/// An interface of the table as programs see it.
+#[cfg(feature = "interfaces")]
+pub fn shown(interface: &crate::interfaces::Interface) -> Interface {
+    use crate::interfaces::Kind;
+    let first = interface.addresses.first();
+    let seen = &interface.traffic;
+    Interface {
+        index: interface.index as i32,
+        name: interface.name,
+        address: first.map(|address| address.local),
+        broadcast: first.and_then(|address| address.broadcast),
+        peer: first.map(|address| address.peer),
+        prefix: first.map_or(0, |address| address.prefix),
+        mtu: interface.mtu,
+        mac: interface.mac,
+        flags: interface.shown_flags(),
+        traffic: Traffic {
+            received_packets: seen.received_packets,
+            received_bytes: seen.received_bytes,
+            sent_packets: seen.sent_packets,
+            sent_bytes: seen.sent_bytes,
+            sent_dropped: seen.sent_dropped,
+            received_dropped: seen.received_dropped,
+            multicasts: seen.multicasts,
+        },
+        hardware: match interface.kind {
+            Kind::Loopback => ARPHRD_LOOPBACK,
+            _ if interface.has_ethernet() => ARPHRD_ETHER,
+            _ => api_netdev::link::ARPHRD_NONE,
+        },
+        kind: match interface.kind {
+            Kind::Loopback | Kind::Device => None,
+            Kind::Dummy => Some("dummy"),
+            Kind::Veth(_) => Some("veth"),
+            Kind::Bridge(_) => Some("bridge"),
+            Kind::Port { .. } => Some("tun"),
+        },
+        master: interface.master,
+        other: match &interface.kind {
+            Kind::Veth(end) => end.shown().map(|(index, is_elsewhere)| (index, is_elsewhere)),
+            _ => None,
+        },
+        queue_length: interface.queue_length,
     }
 }
 
-/// `lo`, and `eth0` when there is a device.
-pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
+/// What programs changed of the device.
+#[cfg(feature = "interfaces")]
+fn follow_table(stack: &Stack, device: Interface) -> Interface {
+    let table = stack.ip.interfaces.as_ref().and_then(|all| all.get(crate::interfaces::DEVICE).ok());
+    table.map_or(device, |known| Interface { traffic: device.traffic, ..shown(known) })
+}
+
+#[cfg(not(feature = "interfaces"))]
+fn follow_table(_: &Stack, device: Interface) -> Interface {
+    device
+}
+
+/// `lo`, `eth0` when there is a device, and what programs made.
+pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> {
     let seen = &stack.ip.statistics;
     let loopback = Interface {
         index: 1,
-        name: "lo",
+        name: Name::new("lo"),
+        broadcast: None,
+        peer: None,
+        hardware: ARPHRD_LOOPBACK,
+        kind: None,
+        master: 0,
+        other: None,
+        queue_length: 1000,
         address: stack.ip.lo.has_address.then_some(Ipv4Addr::LOCALHOST),
         prefix: 8,
         mtu: crate::ip::LOOPBACK_MTU + 1,
@@ -92,13 +177,20 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
             received_bytes: seen.looped_bytes,
             sent_packets: seen.looped_packets,
             sent_bytes: seen.looped_bytes,
-            sent_dropped: 0,
+            ..Traffic::default()
         },
     };
     let configuration = stack.ip.configuration;
     let ethernet = stack.ip.info.map(|info| Interface {
         index: 2,
-        name: "eth0",
+        name: Name::new("eth0"),
+        broadcast: configuration.map(|c| c.broadcast()),
+        peer: None,
+        hardware: ARPHRD_ETHER,
+        kind: None,
+        master: 0,
+        other: None,
+        queue_length: 1000,
         address: configuration.map(|c| c.address),
         prefix: configuration.map_or(0, |c| c.prefix),
         mtu: info.mtu,
@@ -110,15 +202,11 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
             sent_packets: seen.sent_packets,
             sent_bytes: seen.sent_bytes,
             sent_dropped: seen.send_drops,
+            ..Traffic::default()
         },
     });
-    core::iter::once(loopback).chain(ethernet)
-}
-
-fn name_field(name: &str) -> [u8; 16] {
-    let mut field = [0; 16];
-    field[..name.len()].copy_from_slice(name.as_bytes());
-    field
+    let ethernet = ethernet.map(|device| follow_table(stack, device));
+    core::iter::once(loopback).chain(ethernet).chain(made(stack))
 }
 
 fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
@@ -143,8 +231,13 @@ pub fn device_name(net: &Net, index: i32) -> Result<Vec<u8>> {
     Ok([found.name.as_bytes(), &[0]].concat())
 }
 
-/// netdevice(7)'s requests about interfaces; setting anything is refused.
-pub fn interface(net: &Net, command: u32, argument: u64) -> Result<usize> {
+/// netdevice(7)'s requests about interfaces.
+pub fn interface(net: &Arc<Net>, command: u32, argument: u64) -> Result<usize> {
+    #[cfg(feature = "interfaces")]
+    match super::ioctl_changes::change(net, command, argument) {
+        Err(ENOTTY) => {}
+        answer => return answer,
+    }
     match command {
         linux::SIOCGIFCONF => return list(net, argument),
         linux::SIOCGIFNAME
@@ -178,22 +271,24 @@ pub fn interface(net: &Net, command: u32, argument: u64) -> Result<usize> {
     let address = || interface.address.ok_or(EADDRNOTAVAIL);
     let value: [u8; 16] = match command {
         linux::SIOCGIFNAME => {
-            request[..16].copy_from_slice(&name_field(interface.name));
+            request[..16].copy_from_slice(&interface.name.field());
             pointer.write(request)?;
             return Ok(0);
         }
         linux::SIOCGIFINDEX => number(interface.index),
         linux::SIOCGIFFLAGS => number((interface.flags & 0xffff) as i32),
-        linux::SIOCGIFADDR | linux::SIOCGIFDSTADDR => sockaddr(address()?),
+        linux::SIOCGIFADDR => sockaddr(address()?),
+        linux::SIOCGIFDSTADDR => address().map(|own| sockaddr(interface.peer.unwrap_or(own)))?,
         linux::SIOCGIFBRDADDR if interface.is_loopback() => sockaddr(Ipv4Addr::UNSPECIFIED),
-        linux::SIOCGIFBRDADDR => address().map(|_| sockaddr(interface.broadcast()))?,
+        linux::SIOCGIFBRDADDR => {
+            address().map(|_| sockaddr(interface.broadcast.unwrap_or(Ipv4Addr::UNSPECIFIED)))?
+        }
         linux::SIOCGIFNETMASK => address().map(|_| sockaddr(interface.netmask()))?,
         linux::SIOCGIFMTU => number(interface.mtu as i32),
-        SIOCGIFTXQLEN => number(1000),
+        SIOCGIFTXQLEN => number(interface.queue_length as i32),
         linux::SIOCGIFHWADDR => {
             let mut out = [0; 16];
-            // ARPHRD_LOOPBACK, ARPHRD_ETHER.
-            out[..2].copy_from_slice(&(if interface.is_loopback() { 772u16 } else { 1 }).to_ne_bytes());
+            out[..2].copy_from_slice(&interface.hardware.to_ne_bytes());
             out[2..8].copy_from_slice(&interface.mac);
             out
         }
@@ -245,7 +340,7 @@ fn list(net: &Net, argument: u64) -> Result<usize> {
                 break;
             }
             let mut request = [0; IFREQ];
-            request[..16].copy_from_slice(&name_field(interface.name));
+            request[..16].copy_from_slice(&interface.name.field());
             request[16..32].copy_from_slice(&sockaddr(address));
             UserPtr::<[u8; IFREQ]>::new(buffer + done as u64).write(request)?;
         }

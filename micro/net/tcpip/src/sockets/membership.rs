@@ -132,7 +132,7 @@ fn change(stack: &mut Stack, of: Of, join: bool, value: &[u8]) -> Result<()> {
     let interface = match named(stack, index_of(value), address(value, 4), ENODEV)? {
         Some(interface) => interface.index,
         // The one that the group is reached by.
-        None if stack.ip.route(group).is_some() => interfaces(stack).last().map_or(0, |i| i.index),
+        None if stack.ip.route(group).is_ok() => interfaces(stack).last().map_or(0, |i| i.index),
         None => return Err(ENODEV),
     };
     let (choices, groups) = of.choices(stack)?;

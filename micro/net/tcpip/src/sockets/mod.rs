@@ -4,12 +4,15 @@
 
 mod datagram;
 mod domain;
+pub mod interface_flags;
 mod ioctl;
+#[cfg(feature = "interfaces")]
+mod ioctl_changes;
 mod ipv6;
 mod kept;
 mod membership;
 mod message;
-mod netlink;
+pub(crate) mod netlink;
 mod options;
 mod raw;
 mod stream;
@@ -19,6 +22,7 @@ use crate::wire;
 use abi::{Result, errno::*};
 use alloc::{string::String, sync::Arc};
 use api_socket::{Credentials, Family, Socket, Type};
+use core::any::Any;
 
 pub use datagram::DatagramSocket;
 pub use domain::Domain;
@@ -37,6 +41,23 @@ pub struct Inet(Arc<Net>, Domain);
 impl Family for Inet {
     fn number(&self) -> u16 {
         self.1.number()
+    }
+
+    fn stack(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.0.clone())
+    }
+
+    #[cfg(feature = "interfaces")]
+    fn set(&self, name: &str, value: i64) -> Result<()> {
+        if name != "ip_forward" || self.1 != Domain::V4 {
+            return Err(ENOENT);
+        }
+        self.0.look(|stack| {
+            stack.change_interfaces(&self.0, |all| {
+                all.forwards = value != 0;
+                Ok(())
+            })
+        })
     }
 
     fn table(&self, name: &str) -> Option<String> {

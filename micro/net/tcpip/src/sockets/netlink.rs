@@ -3,10 +3,27 @@
 //! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Of changes the loopback takes addresses; others are
 //! refused with EPERM, anything else with EOPNOTSUPP, both as netlink errors.
 
+mod answer;
+#[cfg(feature = "interfaces")]
+mod change;
+#[cfg(not(feature = "interfaces"))]
+mod limited;
 mod message;
+#[cfg(feature = "interfaces")]
+mod neighbours;
+#[cfg(feature = "interfaces")]
+pub(crate) mod notice;
 mod route;
+#[cfg(feature = "interfaces")]
+mod routes;
+#[cfg(feature = "interfaces")]
+mod rules;
 
-use super::ioctl::{IFF_UP, Interface, interfaces};
+#[cfg(feature = "interfaces")]
+pub(super) use routes::set as routes_of;
+
+use super::interface_flags::IFF_UP;
+use super::ioctl::{Interface, interfaces};
 use crate::stack::{Net, Stack};
 use abi::linux::net as linux;
 use abi::{Errno, Events, Result, errno::*};
@@ -21,9 +38,10 @@ use api_socket::filter::environment;
 use api_socket::options::{Common, from_int, int};
 use api_socket::{Address, Caller, Control, Credentials, Family, Received, Sending, Socket, Type};
 use classic_bpf::packet::Packet;
+#[cfg(feature = "interfaces")]
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use message::{Attributes, Message, Reply, append};
+use message::append;
 use ordered::Set;
 
 const NLMSG_ERROR: u16 = 2;
@@ -45,6 +63,7 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWRULE: u16 = 32;
 const RTM_GETRULE: u16 = 34;
+const RTM_GETNEIGH: u16 = 30;
 /// Longest request taken.
 const REQUEST_MOST: usize = 8192;
 /// Bytes of answers that wait for a reader, Linux' usual receive buffer; whoever asks for more has `ENOBUFS`.
@@ -144,7 +163,13 @@ impl Family for Netlink {
         }
         // A process' first socket has its number for a port (netlink(7)).
         let port = self.ports.lock().take(protocol, creator.pid);
-        Ok(Arc::new(NetlinkSocket {
+        Ok(Arc::new_cyclic(|_own| NetlinkSocket {
+            #[cfg(feature = "interfaces")]
+            own: _own.clone(),
+            #[cfg(feature = "interfaces")]
+            hears: AtomicBool::new(false),
+            #[cfg(feature = "interfaces")]
+            has_lost: AtomicBool::new(false),
             net: self.net.clone(),
             kind,
             protocol,
@@ -161,6 +186,14 @@ impl Family for Netlink {
 }
 
 struct NetlinkSocket {
+    #[cfg(feature = "interfaces")]
+    own: alloc::sync::Weak<NetlinkSocket>,
+    /// It is among those that are told of changes.
+    #[cfg(feature = "interfaces")]
+    hears: AtomicBool,
+    /// It was not told of some, for want of room (ENOBUFS).
+    #[cfg(feature = "interfaces")]
+    has_lost: AtomicBool,
     net: Arc<Net>,
     kind: Type,
     protocol: u32,
@@ -175,90 +208,6 @@ struct NetlinkSocket {
     /// A bit for each of [`FLAGS`] that was set.
     flags: AtomicU32,
     queue: WaitQueue,
-}
-
-/// Whether RTM_NEWLINK asks an interface to be as it is: `ip link set lo up`, which scripts say to be sure.
-fn changes_nothing(request: &[u8], all: &[Interface]) -> bool {
-    // struct ifinfomsg behind the header, and no attributes.
-    let Some([_, index, flags, change]) =
-        request.get(16..32).and_then(|info| info.as_chunks::<4>().0.as_array())
-    else {
-        return false;
-    };
-    let (flags, change) = (u32::from_ne_bytes(*flags), u32::from_ne_bytes(*change));
-    let is_one = |interface: &&Interface| interface.index.to_ne_bytes() == *index;
-    let is_so = |interface: &Interface| (interface.flags ^ flags) & change == 0;
-    request.len() == 32 && all.iter().find(is_one).is_some_and(is_so)
-}
-
-/// RTM_NEWLINK of a network whose loopback interface is all it has: it may be brought up, and down again.
-fn set_link(stack: &mut Stack, request: &[u8]) -> Result<()> {
-    let Some([_, index, flags, change]) =
-        request.get(16..32).and_then(|info| info.as_chunks::<4>().0.as_array())
-    else {
-        return Err(EINVAL);
-    };
-    let (flags, change) = (u32::from_ne_bytes(*flags), u32::from_ne_bytes(*change));
-    if i32::from_ne_bytes(*index) != crate::multicast::LOOPBACK {
-        return Err(ENODEV);
-    }
-    // Other flags, and attributes, would be another interface's.
-    if change & !IFF_UP != 0 || request.len() > 32 {
-        return Err(EOPNOTSUPP);
-    }
-    if change != 0 {
-        stack.ip.lo.set_up(flags & IFF_UP != 0);
-    }
-    Ok(())
-}
-
-/// Whether RTM_GETLINK asks for the interface, by its number or its name.
-fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
-    const IFLA_IFNAME: u16 = 3;
-    const IFLA_ALT_IFNAME: u16 = 53;
-    // struct ifinfomsg behind the header.
-    let index = request.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes);
-    if index != 0 {
-        return index == interface.index;
-    }
-    let name = attribute(request, 32, &[IFLA_IFNAME, IFLA_ALT_IFNAME]);
-    name.is_some_and(|name| name.split(|byte| *byte == 0).next() == Some(interface.name.as_bytes()))
-}
-
-/// The first attribute with one of these numbers, behind the header that ends at `start`.
-fn attribute<'a>(request: &'a [u8], start: usize, wanted: &[u16]) -> Option<&'a [u8]> {
-    let mut sound = Attributes(request.get(start..)?).map_while(Result::ok);
-    sound.find(|(kind, _)| wanted.contains(kind)).map(|(_, data)| data)
-}
-
-/// RTM_NEWADDR and RTM_DELADDR. The device's address is the host's to give; the loopback takes those of IPv4.
-fn change_address(stack: &mut Stack, adds: bool, request: &[u8]) -> Result<()> {
-    const IFA_ADDRESS: u16 = 1;
-    const IFA_LOCAL: u16 = 2;
-    const AF_INET: u8 = 2;
-    // struct ifaddrmsg behind the header: family, prefix, flags, scope, index.
-    let &[family, prefix, _, _, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
-        return Err(EINVAL);
-    };
-    let index = index.try_into().map_or(0, i32::from_ne_bytes);
-    if !interfaces(stack).any(|interface| interface.index == index) {
-        return Err(ENODEV);
-    }
-    if family != AF_INET || index != crate::multicast::LOOPBACK {
-        return Err(EPERM);
-    }
-    let address = attribute(request, 24, &[IFA_LOCAL]).or_else(|| attribute(request, 24, &[IFA_ADDRESS]));
-    let address: [u8; 4] = address.and_then(|bytes| bytes.get(..4)?.try_into().ok()).ok_or(EINVAL)?;
-    // A network whose loopback is all it has begins without the address that it gets with going up.
-    let is_usual = (Ipv4Addr::from(address), prefix) == (Ipv4Addr::LOCALHOST, 8);
-    match adds {
-        true if is_usual && !stack.ip.lo.has_address => {
-            stack.ip.lo.has_address = true;
-            Ok(())
-        }
-        true => stack.ip.local.add(address.into(), prefix),
-        false => stack.ip.local.remove(address.into(), prefix),
-    }
 }
 
 /// Port and groups of a `struct sockaddr_nl`.
@@ -278,8 +227,8 @@ impl NetlinkSocket {
         let n = int(value)?;
         match name {
             NETLINK_ADD_MEMBERSHIP if (1..=GROUPS).contains(&(n as u32)) => {
-                self.groups.fetch_or(1 << (n - 1), Ordering::Relaxed);
-                Ok(())
+                let groups = self.groups.load(Ordering::Relaxed) | 1 << (n - 1);
+                self.join(groups)
             }
             NETLINK_DROP_MEMBERSHIP if (1..=GROUPS).contains(&(n as u32)) => {
                 self.groups.fetch_and(!(1 << (n - 1)), Ordering::Relaxed);
@@ -299,131 +248,14 @@ impl NetlinkSocket {
         }
     }
 
-    fn answer(&self, request: &[u8], by_administrator: bool) -> Result<()> {
-        let word =
-            |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
-        let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
-        let seq = word(8);
-        let family = request.get(16).copied().unwrap_or(0);
-        let mut all: Vec<Interface> = Vec::new();
-        self.net.look(|s| {
-            for interface in interfaces(s) {
-                all.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
-                all.push(interface);
-            }
-            Ok(())
-        })?;
-        let dump = flags & NLM_F_DUMP != 0;
-        let reply = Reply { seq, port: self.port(), is_part: dump };
-        let mut parts = Vec::new();
-        match kind {
-            RTM_GETLINK if dump => {
-                for interface in &all {
-                    append(&mut parts, &message::link(interface, reply)?)?;
-                }
-            }
-            RTM_GETLINK => {
-                let named = all.iter().find(|interface| is_asked_for(request, interface));
-                let answer = named.ok_or(ENODEV).map(|interface| message::link(interface, reply));
-                return self.answer_one(answer, request);
-            }
-            RTM_GETADDR if matches!(family, 0 | 2 | 10) => {
-                for interface in &all {
-                    if let Some(a) = interface.address.filter(|_| family != 10) {
-                        append(&mut parts, &message::address(interface, a, reply)?)?;
-                    }
-                }
-                for interface in all.iter().filter(|i| i.is_loopback() && family != 10) {
-                    self.net.look(|s| {
-                        s.ip.local.iter().try_for_each(|(address, prefix)| {
-                            let other = Interface { prefix, ..*interface };
-                            append(&mut parts, &message::address(&other, address, reply)?)
-                        })
-                    })?;
-                }
-                for interface in
-                    all.iter().filter(|i| i.is_loopback() && i.flags & IFF_UP != 0 && family != 2)
-                {
-                    append(&mut parts, &message::loopback6(interface, reply)?)?;
-                }
-            }
-            RTM_GETROUTE if !dump => {
-                let found = self.net.look(|s| route::look_up(s, request, reply))?;
-                return self.answer_one(found.map(Ok), request);
-            }
-            RTM_GETROUTE if matches!(family, 0 | 2 | 10) => {
-                let configuration = self.net.look(|s| s.ip.configuration);
-                route::table(configuration.as_ref(), family, reply, &mut |entry| append(&mut parts, &entry))?;
-            }
-            RTM_GETRULE if dump && matches!(family, 0 | 2 | 10) => {
-                // Of IPv6 there is no default table.
-                let all = [(2, 0, 255), (2, 32_766, 254), (2, 32_767, 253), (10, 0, 255), (10, 32_766, 254)];
-                for (of, priority, table) in all.into_iter().filter(|(of, ..)| family == 0 || family == *of) {
-                    append(&mut parts, &message::rule(of, priority, table, reply)?)?;
-                }
-            }
-            RTM_GETADDR | RTM_GETROUTE => {}
-            RTM_NEWLINK if by_administrator && changes_nothing(request, &all) => {
-                return self.acknowledge(flags, request);
-            }
-            // No interface comes or goes.
-            RTM_DELLINK if by_administrator => {
-                let is_there = all.iter().any(|interface| is_asked_for(request, interface));
-                let errno = if is_there { EOPNOTSUPP } else { ENODEV };
-                return self.push(self.error(errno, request)?);
-            }
-            RTM_NEWLINK if by_administrator && self.net.look(|s| s.ip.lo.can_change) => {
-                return match self.net.look(|s| set_link(s, request)) {
-                    Ok(()) => self.acknowledge(flags, request),
-                    Err(errno) => self.push(self.error(errno, request)?),
-                };
-            }
-            RTM_NEWADDR | RTM_DELADDR if by_administrator => {
-                let replaces = flags & (NLM_F_REPLACE | NLM_F_EXCL) == NLM_F_REPLACE;
-                let changed = self.net.look(|s| change_address(s, kind == RTM_NEWADDR, request));
-                return match changed {
-                    Err(EEXIST) if replaces => self.acknowledge(flags, request),
-                    Ok(()) => self.acknowledge(flags, request),
-                    Err(errno) => self.push(self.error(errno, request)?),
-                };
-            }
-            // New, delete, set.
-            16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)?),
-            _ if kind < 16 => return self.acknowledge(flags, request),
-            _ => return self.push(self.error(EOPNOTSUPP, request)?),
+    /// The socket is in these groups from now on, and hears of changes.
+    fn join(&self, groups: u64) -> Result<()> {
+        #[cfg(feature = "interfaces")]
+        if self.protocol == NETLINK_ROUTE && groups != 0 && !self.hears.swap(true, Ordering::Relaxed) {
+            self.net.listeners.add(self.own.clone())?;
         }
-        if !parts.is_empty() {
-            self.push(parts)?;
-        }
-        self.push(reply.message(NLMSG_DONE).put(&[0; 4]).finish()?)
-    }
-
-    /// What one message is answered, and that it was, if that is asked for; or the error.
-    fn answer_one(&self, answer: core::result::Result<Result<Vec<u8>>, Errno>, request: &[u8]) -> Result<()> {
-        match answer {
-            Ok(answer) => {
-                self.push(answer?)?;
-                let flags = request.get(6..8).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
-                self.acknowledge(flags, request)
-            }
-            Err(errno) => self.push(self.error(errno, request)?),
-        }
-    }
-
-    fn acknowledge(&self, flags: u16, request: &[u8]) -> Result<()> {
-        if flags & NLM_F_ACK != 0 { self.push(self.error(Errno(0), request)?) } else { Ok(()) }
-    }
-
-    fn error(&self, errno: Errno, request: &[u8]) -> Result<Vec<u8>> {
-        let seq = request.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
-        // An error tells which request it is about, wholly where nobody has asked for less.
-        let is_short = errno.0 == 0 || self.flags.load(Ordering::Relaxed) & 1 << NETLINK_CAP_ACK != 0;
-        let shown = if is_short { 16 } else { request.len() };
-        let flags = if is_short { NLM_F_CAPPED } else { 0 };
-        Message::new(NLMSG_ERROR, flags, seq, self.port())
-            .put(&(-i32::from(errno.0)).to_ne_bytes())
-            .put(&request[..request.len().min(shown)])
-            .finish()
+        self.groups.store(groups, Ordering::Relaxed);
+        Ok(())
     }
 
     fn push(&self, mut reply: Vec<u8>) -> Result<()> {
@@ -446,6 +278,23 @@ impl NetlinkSocket {
         rest[2..6].copy_from_slice(&port.to_ne_bytes());
         rest[6..].copy_from_slice(&(groups as u32).to_ne_bytes());
         Address::new(Address::NETLINK, &rest)
+    }
+}
+
+#[cfg(feature = "interfaces")]
+impl crate::interfaces::notices::Listener for NetlinkSocket {
+    fn hear(&self, group: u32, message: &[u8]) {
+        if self.groups.load(Ordering::Relaxed) & 1 << (group - 1) == 0 {
+            return;
+        }
+        let mut copy = Vec::new();
+        let is_told =
+            self.replies.lock().has_room() && append(&mut copy, message).is_ok() && self.push(copy).is_ok();
+        if !is_told {
+            // Linux' netlink_overrun.
+            self.has_lost.store(true, Ordering::Relaxed);
+        }
+        self.queue.wake(Events::READABLE);
     }
 }
 
@@ -477,9 +326,7 @@ impl Socket for NetlinkSocket {
             ports.used.remove(&(self.protocol, self.port.swap(port, Ordering::Relaxed)));
         }
         self.is_bound.store(true, Ordering::Relaxed);
-        let keep = |all: u64| Some(all >> 32 << 32 | u64::from(groups));
-        let _ = self.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, keep);
-        Ok(())
+        self.join(self.groups.load(Ordering::Relaxed) >> 32 << 32 | u64::from(groups))
     }
 
     fn connect(&self, caller: &Caller<'_>, address: &Address) -> Result<()> {
@@ -535,7 +382,7 @@ impl Socket for NetlinkSocket {
             if !self.replies.lock().has_room() {
                 return Err(ENOBUFS);
             }
-            self.answer(&rest[..length], by_administrator)?;
+            self.answer(&rest[..length], caller)?;
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
         self.queue.wake(Events::READABLE);
@@ -543,6 +390,10 @@ impl Socket for NetlinkSocket {
     }
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        #[cfg(feature = "interfaces")]
+        if self.has_lost.swap(false, Ordering::Relaxed) {
+            return Err(ENOBUFS);
+        }
         let reply = self.replies.lock().pop().ok_or(EAGAIN)?;
         let moved = to.put(&reply);
         let length = reply.len();

@@ -264,7 +264,7 @@ impl Socket for RawSocket {
         };
         let (remote, port) = (remote.map(|remote| *remote.ip()), remote.map_or(0, |remote| remote.port()));
         self.net.look(|s| {
-            let route = remote.map(|remote| s.ip.route(remote).ok_or(ENETUNREACH)).transpose()?;
+            let route = remote.map(|remote| s.ip.route(remote)).transpose()?;
             let socket = s.raw.sockets.get_mut(self.id).ok_or(EBADF)?;
             if let Some(route) = route.filter(|_| socket.local.is_unspecified()) {
                 socket.local = route.source;

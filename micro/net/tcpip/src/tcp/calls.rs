@@ -97,7 +97,7 @@ impl Tcp {
         }
         let ip_address = Ip::destination(*remote.ip(), bound.map(|bound| *bound.ip()));
         let remote = SocketAddrV4::new(ip_address, remote.port());
-        let route = ip.route(*remote.ip()).ok_or(ENETUNREACH)?;
+        let route = ip.route(*remote.ip())?;
         self.connection(id)?.error = None;
         if remote.port() == 0 {
             // Nobody listens there, which the attempt finds out.

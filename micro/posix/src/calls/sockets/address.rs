@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Socket addresses between the program and the kernel, and the paths of AF_UNIX.
 
-use crate::{files, task};
+use super::super::identity::capabilities::CAP_NET_ADMIN;
+use crate::network::NetworkNamespace;
+use crate::proc::NamespaceFile;
+use crate::{files, processes, task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{FileType, Inode};
@@ -38,6 +41,12 @@ fn with_walk<T>(path: &[u8], f: impl FnOnce(&Walk<'_>, &vfs::Credentials) -> Res
     f(&Walk::new(&root, &start, &who), &who)
 }
 
+/// `EPERM` where the caller may not administer that network.
+fn administered(namespace: &Arc<NetworkNamespace>) -> Result<Arc<Network>> {
+    let can = task::current().credentials().lock().can_in(&namespace.owner, CAP_NET_ADMIN);
+    if can { Ok(namespace.network.clone()) } else { Err(EPERM) }
+}
+
 impl Names for Paths {
     fn credentials(&self) -> Credentials {
         super::credentials()
@@ -53,6 +62,17 @@ impl Names for Paths {
 
     fn network(&self) -> Option<Arc<Network>> {
         task::running().map(|task| task.network().network.clone())
+    }
+
+    fn network_of_descriptor(&self, fd: i32) -> Result<Arc<Network>> {
+        let description = files::get(fd)?;
+        let file = description.file().as_any().downcast_ref::<NamespaceFile>().ok_or(EINVAL)?;
+        administered(file.of.network.as_ref().ok_or(EINVAL)?)
+    }
+
+    fn network_of_process(&self, pid: i32) -> Result<Arc<Network>> {
+        let process = processes::named(pid).ok_or(ESRCH)?;
+        administered(&process.network())
     }
 
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {

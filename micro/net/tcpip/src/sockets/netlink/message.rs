@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Messages of netlink(7) and rtnetlink(7), as they are written.
 
+use super::super::interface_flags::{IFF_RUNNING, IFF_UP};
 use super::super::ioctl::Interface;
-use super::{NLM_F_MULTI, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWRULE};
+use super::{NLM_F_MULTI, RTM_NEWADDR, RTM_NEWRULE};
 use abi::{Result, errno::EINVAL, errno::ENOBUFS};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_netdev::Name;
+use api_netdev::link::ARPHRD_ETHER;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Who is answered, and how.
@@ -56,10 +59,8 @@ impl Message {
 
     /// The name of an interface, ended by a zero.
     fn name(self, kind: u16, interface: &Interface) -> Message {
-        let mut name = [0; 16];
-        let length = interface.name.len().min(name.len() - 1);
-        name[..length].copy_from_slice(&interface.name.as_bytes()[..length]);
-        self.attribute(kind, &name[..=length])
+        let length = interface.name.as_bytes().len();
+        self.attribute(kind, &interface.name.field()[..=length])
     }
 
     pub fn finish(self) -> Result<Vec<u8>> {
@@ -87,8 +88,9 @@ fn traffic(interface: &Interface) -> [u8; 200] {
         seen.sent_bytes,
         0,
         0,
-        0,
+        seen.received_dropped,
         seen.sent_dropped,
+        seen.multicasts,
     ];
     for (to, number) in out.chunks_exact_mut(8).zip(counted) {
         to.copy_from_slice(&number.to_ne_bytes());
@@ -96,38 +98,108 @@ fn traffic(interface: &Interface) -> [u8; 200] {
     out
 }
 
-pub fn link(interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
-    let kind: u16 = if interface.is_loopback() { 772 } else { 1 };
-    let broadcast = if interface.is_loopback() { [0; 6] } else { [0xff; 6] };
-    reply
-        .message(RTM_NEWLINK)
+/// RTM_NEWLINK, or RTM_DELLINK of one that goes.
+pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
+    const IFLA_ADDRESS: u16 = 1;
+    const IFLA_BROADCAST: u16 = 2;
+    const IFLA_MTU: u16 = 4;
+    const IFLA_LINK: u16 = 5;
+    const IFLA_QDISC: u16 = 6;
+    const IFLA_MASTER: u16 = 10;
+    const IFLA_OPERSTATE: u16 = 16;
+    const IFLA_LINKMODE: u16 = 17;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_INFO_KIND: u16 = 1;
+    const IFLA_LINK_NETNSID: u16 = 37;
+    const UNKNOWN: u8 = 0;
+    const DOWN: u8 = 2;
+    const LOWER_LAYER_DOWN: u8 = 3;
+    const UP: u8 = 6;
+    let has_ethernet = interface.hardware == ARPHRD_ETHER;
+    let state = match () {
+        () if interface.flags & IFF_UP == 0 && !interface.is_loopback() => DOWN,
+        () if interface.flags & IFF_RUNNING == 0 && interface.kind == Some("veth") => LOWER_LAYER_DOWN,
+        () if interface.flags & IFF_RUNNING == 0 => DOWN,
+        () if matches!(interface.kind, Some("dummy")) || interface.is_loopback() => UNKNOWN,
+        () => UP,
+    };
+    let state = if interface.is_loopback() { UNKNOWN } else { state };
+    let mut message = reply
+        .message(kind)
         .put(&[0, 0])
-        .put(&kind.to_ne_bytes())
+        .put(&interface.hardware.to_ne_bytes())
         .put(&interface.index.to_ne_bytes())
         .put(&interface.flags.to_ne_bytes())
         .put(&[0; 4])
         .name(3, interface)
-        .attribute(13, &1000u32.to_ne_bytes())
-        .attribute(16, &[if interface.is_loopback() { 0 } else { 6 }])
-        .attribute(4, &(interface.mtu as u32).to_ne_bytes())
-        .attribute(1, &interface.mac)
-        .attribute(2, &broadcast)
-        .attribute(23, &traffic(interface))
-        .finish()
+        .attribute(13, &interface.queue_length.to_ne_bytes())
+        .attribute(IFLA_OPERSTATE, &[state])
+        .attribute(IFLA_LINKMODE, &[0])
+        .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
+    if interface.kind.is_some() {
+        message = message.attribute(IFLA_QDISC, b"noqueue\0");
+    }
+    if interface.master != 0 {
+        message = message.attribute(IFLA_MASTER, &interface.master.to_ne_bytes());
+    }
+    if let Some((other, is_elsewhere)) = interface.other {
+        message = message.attribute(IFLA_LINK, &other.to_ne_bytes());
+        if is_elsewhere {
+            message = message.attribute(IFLA_LINK_NETNSID, &0u32.to_ne_bytes());
+        }
+    }
+    if has_ethernet || interface.is_loopback() {
+        let broadcast = if has_ethernet { [0xff; 6] } else { [0; 6] };
+        message = message.attribute(IFLA_ADDRESS, &interface.mac).attribute(IFLA_BROADCAST, &broadcast);
+    }
+    if let Some(kind) = interface.kind {
+        let mut nested = Vec::new();
+        append(&mut nested, &(4 + kind.len() as u16 + 1).to_ne_bytes())?;
+        append(&mut nested, &IFLA_INFO_KIND.to_ne_bytes())?;
+        append(&mut nested, kind.as_bytes())?;
+        append(&mut nested, &[0])?;
+        while nested.len() % 4 != 0 {
+            append(&mut nested, &[0])?;
+        }
+        message = message.attribute(IFLA_LINKINFO, &nested);
+    }
+    message.attribute(23, &traffic(interface)).finish()
 }
 
-pub fn address(interface: &Interface, address: Ipv4Addr, reply: Reply) -> Result<Vec<u8>> {
-    // Scope: 254 host, 0 universe; IFA_F_PERMANENT.
-    let scope = if interface.is_loopback() { 254 } else { 0 };
-    let message = reply
-        .message(RTM_NEWADDR)
-        .put(&[2, interface.prefix, 0x80, scope])
-        .put(&interface.index.to_ne_bytes())
-        .attribute(1, &address.octets())
-        .attribute(2, &address.octets());
-    let message =
-        if interface.is_loopback() { message } else { message.attribute(4, &interface.broadcast().octets()) };
-    message.name(3, interface).attribute(8, &0x80u32.to_ne_bytes()).finish()
+/// An address as RTM_NEWADDR and RTM_DELADDR tell it.
+#[derive(Clone, Copy)]
+pub struct AddressOf {
+    pub index: u32,
+    pub local: Ipv4Addr,
+    pub peer: Ipv4Addr,
+    pub prefix: u8,
+    pub scope: u8,
+    pub broadcast: Option<Ipv4Addr>,
+    pub label: Name,
+}
+
+pub fn address(kind: u16, address: &AddressOf, reply: Reply) -> Result<Vec<u8>> {
+    const IFA_F_PERMANENT: u32 = 0x80;
+    const IFA_CACHEINFO: u16 = 6;
+    let mut message = reply
+        .message(kind)
+        .put(&[2, address.prefix, IFA_F_PERMANENT as u8, address.scope])
+        .put(&address.index.to_ne_bytes())
+        .attribute(1, &address.peer.octets())
+        .attribute(2, &address.local.octets());
+    if let Some(broadcast) = address.broadcast {
+        message = message.attribute(4, &broadcast.octets());
+    }
+    let label = address.label.field();
+    let length = address.label.as_bytes().len() + 1;
+    // It is valid and preferred for ever.
+    let mut cache = [0; 16];
+    cache[..8].fill(0xff);
+    message
+        .attribute(3, &label[..length])
+        .attribute(8, &IFA_F_PERMANENT.to_ne_bytes())
+        .attribute(IFA_CACHEINFO, &cache)
+        .finish()
 }
 
 /// `::1`, the only address of AF_INET6.

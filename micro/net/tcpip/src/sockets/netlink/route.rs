@@ -4,6 +4,7 @@
 use super::RTM_NEWROUTE;
 use super::message::{Attributes, Reply};
 use crate::ip::Configuration;
+use crate::sockets::ioctl::interfaces;
 use crate::stack::Stack;
 use abi::{Errno, Result, errno::*};
 use alloc::vec::Vec;
@@ -14,14 +15,16 @@ const AF_INET6: u8 = 10;
 /// Bytes of `struct nlmsghdr` and of `struct rtmsg` behind it.
 const HEADERS: usize = 16 + 12;
 // Attributes.
-const RTA_DST: u16 = 1;
+pub(super) const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_IIF: u16 = 3;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PREFSRC: u16 = 7;
+pub(super) const RTA_OIF: u16 = 4;
+pub(super) const RTA_GATEWAY: u16 = 5;
+#[cfg(feature = "interfaces")]
+pub(super) const RTA_PRIORITY: u16 = 6;
+pub(super) const RTA_PREFSRC: u16 = 7;
 const RTA_CACHEINFO: u16 = 12;
-const RTA_TABLE: u16 = 15;
+pub(super) const RTA_TABLE: u16 = 15;
 const RTA_UID: u16 = 25;
 const RT_TABLE_MAIN: u8 = 254;
 const RT_TABLE_LOCAL: u8 = 255;
@@ -99,42 +102,86 @@ fn local(
     ]
 }
 
+/// Of the machine's device, which no program changed, and of loopback.
+fn table_of_device(
+    configuration: Option<&Configuration>,
+    reply: Reply,
+    put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let main = |scope, protocol, to, source, gateway| Entry {
+        table: RT_TABLE_MAIN,
+        kind: RTN_UNICAST,
+        protocol,
+        scope,
+        to,
+        source,
+        gateway,
+        interface: DEVICE,
+    };
+    if let Some(c) = configuration {
+        if c.gateway.is_some() {
+            put(main(0, RTPROT_BOOT, None, None, c.gateway).message(reply)?)?;
+        }
+        let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
+        let to = Some((network, c.prefix));
+        put(main(RT_SCOPE_LINK, RTPROT_KERNEL, to, Some(c.address), None).message(reply)?)?;
+    }
+    let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
+    for entry in local(Ipv4Addr::LOCALHOST, loopback, Ipv4Addr::new(127, 255, 255, 255), LOOPBACK) {
+        put(entry.message(reply)?)?;
+    }
+    if let Some(c) = configuration {
+        // The network is reached, and is not this machine.
+        for entry in local(c.address, None, c.broadcast(), DEVICE).iter().skip(1) {
+            put(entry.message(reply)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of the table of interfaces: its routes, and the local addresses.
+#[cfg(feature = "interfaces")]
+fn table_of_interfaces(
+    all: &crate::interfaces::Interfaces,
+    reply: Reply,
+    put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    for route in all.routes.iter() {
+        put(super::notice::route_message(RTM_NEWROUTE, route, reply)?)?;
+    }
+    let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
+    for entry in local(Ipv4Addr::LOCALHOST, loopback, Ipv4Addr::new(127, 255, 255, 255), LOOPBACK) {
+        put(entry.message(reply)?)?;
+    }
+    for (index, interface) in all.all.range::<u32, _>(..).filter(|(_, interface)| interface.is_up()) {
+        for address in &interface.addresses {
+            let [_, own, broadcast] =
+                local(address.local, None, address.broadcast.unwrap_or(Ipv4Addr::UNSPECIFIED), *index);
+            put(own.message(reply)?)?;
+            if address.broadcast.is_some() {
+                put(broadcast.message(reply)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The tables: the main one, and that of local addresses.
 pub(super) fn table(
-    configuration: Option<&Configuration>,
+    stack: &Stack,
     family: u8,
     reply: Reply,
     put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
 ) -> Result<()> {
     if family != AF_INET6 {
-        let main = |scope, protocol, to, source, gateway| Entry {
-            table: RT_TABLE_MAIN,
-            kind: RTN_UNICAST,
-            protocol,
-            scope,
-            to,
-            source,
-            gateway,
-            interface: DEVICE,
-        };
-        if let Some(c) = configuration {
-            if c.gateway.is_some() {
-                put(main(0, RTPROT_BOOT, None, None, c.gateway).message(reply)?)?;
-            }
-            let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
-            let to = Some((network, c.prefix));
-            put(main(RT_SCOPE_LINK, RTPROT_KERNEL, to, Some(c.address), None).message(reply)?)?;
+        #[cfg(feature = "interfaces")]
+        if let Some(all) = &stack.ip.interfaces {
+            table_of_interfaces(all, reply, put)?;
+        } else {
+            table_of_device(stack.ip.configuration.as_ref(), reply, put)?;
         }
-        let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
-        for entry in local(Ipv4Addr::LOCALHOST, loopback, Ipv4Addr::new(127, 255, 255, 255), LOOPBACK) {
-            put(entry.message(reply)?)?;
-        }
-        if let Some(c) = configuration {
-            // The network is reached, and is not this machine.
-            for entry in local(c.address, None, c.broadcast(), DEVICE).iter().skip(1) {
-                put(entry.message(reply)?)?;
-            }
-        }
+        #[cfg(not(feature = "interfaces"))]
+        table_of_device(stack.ip.configuration.as_ref(), reply, put)?;
     }
     if family != AF_INET {
         for (table, kind) in [(RT_TABLE_MAIN, RTN_UNICAST), (RT_TABLE_LOCAL, RTN_LOCAL)] {
@@ -216,7 +263,8 @@ struct Way {
 }
 
 fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno> {
-    if question.interface.is_some_and(|index| index != LOOPBACK && index != DEVICE) {
+    let is_there = |index| interfaces(stack).any(|interface| interface.index as u32 == index);
+    if question.interface.is_some_and(|index| !is_there(index)) {
         return Err(ENODEV);
     }
     let goes = |interface| question.interface.is_none_or(|wanted| wanted == interface);
@@ -233,8 +281,8 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
     if from.is_some_and(|from| !stack.ip.is_own(from)) {
         return Err(EINVAL);
     }
-    let route = stack.ip.route_from(from, to).ok_or(ENETUNREACH)?;
-    let interface = if route.loopback { LOOPBACK } else { DEVICE };
+    let route = stack.ip.route_by(from, to, question.interface.unwrap_or(0))?;
+    let interface = route.interface;
     if !goes(interface) {
         return Err(ENETUNREACH);
     }

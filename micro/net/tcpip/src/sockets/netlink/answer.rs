@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Answers to requests of rtnetlink(7): dumps, one interface, the route to one address, acknowledgements and errors.
+
+#[cfg(feature = "interfaces")]
+use super::change::change;
+#[cfg(not(feature = "interfaces"))]
+use super::limited::change;
+use super::message::{self, AddressOf, Attributes, Message, Reply, append};
+use super::*;
+
+/// Bytes of a part of a dump at most: readers have a page for it.
+const PART: usize = 3500;
+
+/// Whether RTM_GETLINK asks for the interface, by its number or its name.
+pub(super) fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_ALT_IFNAME: u16 = 53;
+    // struct ifinfomsg behind the header.
+    let index = request.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes);
+    if index != 0 {
+        return index == interface.index;
+    }
+    let name = attribute(request, 32, &[IFLA_IFNAME, IFLA_ALT_IFNAME]);
+    name.is_some_and(|name| name.split(|byte| *byte == 0).next() == Some(interface.name.as_bytes()))
+}
+
+/// The first attribute with one of these numbers, behind the header that ends at `start`.
+pub(super) fn attribute<'a>(request: &'a [u8], start: usize, wanted: &[u16]) -> Option<&'a [u8]> {
+    let mut sound = Attributes(request.get(start..)?).map_while(Result::ok);
+    sound.find(|(kind, _)| wanted.contains(kind)).map(|(_, data)| data)
+}
+
+/// Parts of a dump, each in a message of its own.
+struct Parts<'a> {
+    socket: &'a NetlinkSocket,
+    part: Vec<u8>,
+}
+
+impl Parts<'_> {
+    fn put(&mut self, message: &[u8]) -> Result<()> {
+        if !self.part.is_empty() && self.part.len() + message.len() > PART {
+            self.socket.push(core::mem::take(&mut self.part))?;
+        }
+        append(&mut self.part, message)
+    }
+
+    fn finish(self, reply: Reply) -> Result<()> {
+        if !self.part.is_empty() {
+            self.socket.push(self.part)?;
+        }
+        self.socket.push(reply.message(NLMSG_DONE).put(&[0; 4]).finish()?)
+    }
+}
+
+/// The addresses of an interface that is not in the table of interfaces: `lo`, and a device that no program changed.
+fn addresses(
+    stack: &Stack,
+    interface: &Interface,
+    put: &mut dyn FnMut(&AddressOf) -> Result<()>,
+) -> Result<()> {
+    // Scope: 254 host, 0 universe.
+    let scope = if interface.is_loopback() { 254 } else { 0 };
+    let with = |local, prefix| AddressOf {
+        index: interface.index as u32,
+        local,
+        peer: local,
+        prefix,
+        scope,
+        broadcast: interface.broadcast,
+        label: interface.name,
+    };
+    if let Some(address) = interface.address {
+        put(&with(address, interface.prefix))?;
+    }
+    if interface.is_loopback() {
+        stack.ip.local.iter().try_for_each(|(address, prefix)| put(&with(address, prefix)))?;
+    }
+    Ok(())
+}
+
+/// All addresses of IPv4.
+fn each_address(stack: &Stack, put: &mut dyn FnMut(&AddressOf) -> Result<()>) -> Result<()> {
+    for interface in interfaces(stack) {
+        #[cfg(feature = "interfaces")]
+        if !interface.is_loopback()
+            && let Some(Ok(known)) = stack.ip.interfaces.as_ref().map(|all| all.get(interface.index as u32))
+        {
+            known
+                .addresses
+                .iter()
+                .try_for_each(|address| put(&super::notice::shown(known.index, address)))?;
+            continue;
+        }
+        addresses(stack, &interface, put)?;
+    }
+    Ok(())
+}
+
+impl NetlinkSocket {
+    pub(super) fn answer(&self, request: &[u8], caller: Option<&Caller<'_>>) -> Result<()> {
+        let caller = caller.filter(|caller| caller.names.may_administer());
+        let word =
+            |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
+        let family = request.get(16).copied().unwrap_or(0);
+        let is_get = kind >= RTM_NEWLINK && kind % 4 == 2;
+        let dump = is_get && flags & NLM_F_DUMP != 0;
+        let reply = Reply { seq: word(8), port: self.port(), is_part: dump };
+        let is_v4 = family != 10;
+        let is_v6 = family != 2;
+        let mut parts = Parts { socket: self, part: Vec::new() };
+        match kind {
+            RTM_GETLINK if dump => self.net.look(|stack| {
+                interfaces(stack)
+                    .try_for_each(|interface| parts.put(&message::link(RTM_NEWLINK, &interface, reply)?))
+            })?,
+            RTM_GETLINK => {
+                let named =
+                    self.net.look(|s| interfaces(s).find(|interface| is_asked_for(request, interface)));
+                let answer =
+                    named.ok_or(ENODEV).map(|interface| message::link(RTM_NEWLINK, &interface, reply));
+                return self.answer_one(answer, request);
+            }
+            RTM_GETADDR if matches!(family, 0 | 2 | 10) => self.net.look(|stack| {
+                if is_v4 {
+                    each_address(stack, &mut |address| {
+                        parts.put(&message::address(RTM_NEWADDR, address, reply)?)
+                    })?;
+                }
+                for interface in
+                    interfaces(stack).filter(|i| i.is_loopback() && i.flags & IFF_UP != 0 && is_v6)
+                {
+                    parts.put(&message::loopback6(&interface, reply)?)?;
+                }
+                Ok(())
+            })?,
+            RTM_GETROUTE if !dump => {
+                let found = self.net.look(|s| route::look_up(s, request, reply))?;
+                return self.answer_one(found.map(Ok), request);
+            }
+            RTM_GETROUTE if matches!(family, 0 | 2 | 10) => {
+                self.net.look(|stack| route::table(stack, family, reply, &mut |entry| parts.put(&entry)))?
+            }
+            RTM_GETRULE if dump && matches!(family, 0 | 2 | 10) => self.net.look(|stack| {
+                #[cfg(feature = "interfaces")]
+                if is_v4 && let Some(all) = &stack.ip.interfaces {
+                    for rule in all.rules.iter() {
+                        parts.put(&super::notice::rule_message(rule, true, reply)?)?;
+                    }
+                    return v6_rules(is_v6, reply, &mut parts);
+                }
+                let _ = stack;
+                // Of IPv6 there is no default table.
+                for (priority, table) in [(0, 255), (32_766, 254), (32_767, 253)] {
+                    if is_v4 {
+                        parts.put(&message::rule(2, priority, table, reply)?)?;
+                    }
+                }
+                v6_rules(is_v6, reply, &mut parts)
+            })?,
+            #[cfg(feature = "interfaces")]
+            RTM_GETNEIGH if dump => {
+                self.net
+                    .look(|stack| neighbours::table(stack, request, reply, &mut |entry| parts.put(&entry)))?;
+            }
+            #[cfg(not(feature = "interfaces"))]
+            RTM_GETNEIGH if dump => {}
+            RTM_GETADDR | RTM_GETROUTE => {}
+            _ if kind < 16 => return self.acknowledge(flags, request),
+            _ if is_get => return self.push(self.error(EOPNOTSUPP, request)?),
+            // New, delete, set.
+            _ => {
+                let done = match caller {
+                    Some(caller) => change(&self.net, caller, kind, flags, request),
+                    None => Err(EPERM),
+                };
+                return match done {
+                    Ok(()) => self.acknowledge(flags, request),
+                    Err(errno) => self.push(self.error(errno, request)?),
+                };
+            }
+        }
+        parts.finish(reply)
+    }
+
+    /// What one message is answered, and that it was, if that is asked for; or the error.
+    fn answer_one(&self, answer: core::result::Result<Result<Vec<u8>>, Errno>, request: &[u8]) -> Result<()> {
+        match answer {
+            Ok(answer) => {
+                self.push(answer?)?;
+                let flags = request.get(6..8).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
+                self.acknowledge(flags, request)
+            }
+            Err(errno) => self.push(self.error(errno, request)?),
+        }
+    }
+
+    pub(super) fn acknowledge(&self, flags: u16, request: &[u8]) -> Result<()> {
+        if flags & NLM_F_ACK != 0 { self.push(self.error(Errno(0), request)?) } else { Ok(()) }
+    }
+
+    fn error(&self, errno: Errno, request: &[u8]) -> Result<Vec<u8>> {
+        let seq = request.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        // An error tells which request it is about, wholly where nobody has asked for less.
+        let is_short = errno.0 == 0 || self.flags.load(Ordering::Relaxed) & 1 << NETLINK_CAP_ACK != 0;
+        let shown = if is_short { 16 } else { request.len() };
+        let flags = if is_short { NLM_F_CAPPED } else { 0 };
+        Message::new(NLMSG_ERROR, flags, seq, self.port())
+            .put(&(-i32::from(errno.0)).to_ne_bytes())
+            .put(&request[..request.len().min(shown)])
+            .finish()
+    }
+}
+
+fn v6_rules(is_wanted: bool, reply: Reply, parts: &mut Parts<'_>) -> Result<()> {
+    for (priority, table) in [(0, 255), (32_766, 254)] {
+        if is_wanted {
+            parts.put(&message::rule(10, priority, table, reply)?)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Neighbours by rtnetlink(7) (`ip neigh`): the entries of the ARP cache, and those that a program sets.
+
+use super::change::{NLM_F_CREATE, attributes, number, v4};
+use super::message::Reply;
+use super::*;
+use crate::neighbour::Shown;
+
+const RTM_NEWNEIGH: u16 = 28;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_INCOMPLETE: u16 = 1;
+const NUD_REACHABLE: u16 = 2;
+const NUD_STALE: u16 = 4;
+const NUD_PERMANENT: u16 = 0x80;
+/// States that have an address of the link.
+const NUD_VALID: u16 = 0xde;
+const RTN_UNICAST: u8 = 1;
+/// Of `struct ndmsg`.
+const NDMSG: usize = 12;
+const AF_INET: u8 = 2;
+
+/// The dump that a request asks for: of one interface, or of all.
+pub(super) fn table(
+    stack: &Stack,
+    request: &[u8],
+    reply: Reply,
+    put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let family = request.get(16).copied().unwrap_or(0);
+    if !matches!(family, 0 | AF_INET) {
+        return Ok(());
+    }
+    let wanted = request.get(20..24).map_or(Ok(0), number)?;
+    stack.ip.neighbours.each(&mut |(index, address), shown| {
+        if wanted != 0 && *index != wanted {
+            return Ok(());
+        }
+        let (state, mac) = match shown {
+            Shown::Incomplete => (NUD_INCOMPLETE, None),
+            Shown::Known { mac, is_fresh: true } => (NUD_REACHABLE, Some(mac)),
+            Shown::Known { mac, is_fresh: false } => (NUD_STALE, Some(mac)),
+            Shown::Permanent(mac) => (NUD_PERMANENT, Some(mac)),
+        };
+        let [s, t] = state.to_ne_bytes();
+        let [a, b, c, d] = index.to_ne_bytes();
+        let mut message = reply
+            .message(RTM_NEWNEIGH)
+            .put(&[AF_INET, 0, 0, 0, a, b, c, d, s, t, 0, RTN_UNICAST])
+            .attribute(NDA_DST, &address.octets());
+        if let Some(mac) = mac {
+            message = message.attribute(NDA_LLADDR, &mac);
+        }
+        put(message.finish()?)
+    })
+}
+
+pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Result<()> {
+    let &[family, _, _, _, a, b, c, d, s, t, _, _] = request.get(16..16 + NDMSG).ok_or(EINVAL)? else {
+        return Err(EINVAL);
+    };
+    let (index, state) = (u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([s, t]));
+    let (mut to, mut mac) = (None, None);
+    if family != AF_INET {
+        return Err(EAFNOSUPPORT);
+    }
+    for attribute in attributes(request, NDMSG)? {
+        let (kind, data) = attribute?;
+        match kind & 0x3fff {
+            NDA_DST => to = Some(v4(data).map_err(|_| EINVAL)?),
+            NDA_LLADDR => mac = Some(data.first_chunk().copied().ok_or(EINVAL)?),
+            _ => {}
+        }
+    }
+    let to = to.ok_or(EINVAL)?;
+    if index == 0 {
+        return Err(EINVAL);
+    }
+    net.look(|stack| interfaces(stack).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
+    net.act(|stack, now| {
+        let known = stack.ip.neighbours.is_there((index, to));
+        if !adds {
+            return if stack.ip.neighbours.remove((index, to)) { Ok(()) } else { Err(ENOENT) };
+        }
+        match known {
+            true if flags & NLM_F_EXCL != 0 => return Err(EEXIST),
+            false if flags & NLM_F_CREATE == 0 => return Err(ENOENT),
+            true if flags & NLM_F_REPLACE == 0 && mac.is_some() => return Ok(()),
+            _ => {}
+        }
+        let Some(mac) = mac.filter(|_| state & NUD_VALID != 0) else { return Err(EINVAL) };
+        let waiting = stack.ip.neighbours.set(now, (index, to), mac, state & NUD_PERMANENT != 0)?;
+        for packet in waiting {
+            stack.ip.hand_to_neighbour(now, index, mac, packet);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! RTM_NEWRULE and RTM_DELRULE (`ip rule`).
+
+use super::change::{attributes, number, v4};
+use super::*;
+use crate::interfaces::routes::{self, mask};
+use crate::interfaces::rules::{self, Rule};
+use api_netdev::Name;
+
+pub const FRA_DST: u16 = 1;
+pub const FRA_SRC: u16 = 2;
+pub const FRA_IIFNAME: u16 = 3;
+const FRA_GOTO: u16 = 4;
+pub const FRA_PRIORITY: u16 = 6;
+pub const FRA_FWMARK: u16 = 10;
+const FRA_SUPPRESS_IFGROUP: u16 = 13;
+pub const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+pub const FRA_TABLE: u16 = 15;
+pub const FRA_FWMASK: u16 = 16;
+pub const FRA_OIFNAME: u16 = 17;
+pub const FRA_PROTOCOL: u16 = 21;
+/// What a table with a larger number is called in the header.
+pub const RT_TABLE_COMPAT: u8 = 252;
+/// Of `struct fib_rule_hdr`.
+const HEADER: usize = 12;
+const AF_INET: u8 = 2;
+
+/// A rule as a request says it, and whether it says a priority and a table.
+struct Asked {
+    rule: Rule,
+    has_priority: bool,
+    has_table: bool,
+}
+
+fn read(request: &[u8]) -> Result<Asked> {
+    let &[family, to_length, from_length, tos, table, _, _, action, ref flags @ ..] =
+        request.get(16..16 + HEADER).ok_or(EINVAL)?
+    else {
+        return Err(EINVAL);
+    };
+    if family != AF_INET {
+        return Err(EOPNOTSUPP);
+    }
+    if to_length > 32 || from_length > 32 || tos & !0x1c != 0 {
+        return Err(EINVAL);
+    }
+    let mut rule = Rule::usual(0, table.into());
+    (rule.tos, rule.action, rule.protocol) = (tos, action, 0);
+    rule.flags = number(flags)? & rules::INVERT;
+    let (mut has_priority, mut mask_is_said) = (false, false);
+    let (mut to, mut from) = (None, None);
+    for attribute in attributes(request, HEADER)? {
+        let (kind, data) = attribute?;
+        match kind & 0x3fff {
+            FRA_DST => to = Some(v4(data)?),
+            FRA_SRC => from = Some(v4(data)?),
+            FRA_IIFNAME => rule.incoming = Some(Name::parse(data)?),
+            FRA_OIFNAME => rule.outgoing = Some(Name::parse(data)?),
+            FRA_PRIORITY => (rule.priority, has_priority) = (number(data)?, true),
+            FRA_FWMARK => rule.mark = number(data)?,
+            FRA_FWMASK => (rule.mark_mask, mask_is_said) = (number(data)?, true),
+            FRA_TABLE => rule.table = number(data)?,
+            FRA_SUPPRESS_PREFIXLEN => rule.suppressed_prefix = number(data)?,
+            FRA_PROTOCOL => rule.protocol = data.first().copied().ok_or(ERANGE)?,
+            FRA_SUPPRESS_IFGROUP if number(data)? == u32::MAX => {}
+            // Rules that lead to others, and those by user, port or protocol.
+            FRA_GOTO | FRA_SUPPRESS_IFGROUP | 18..=20 | 22..=24 => return Err(EOPNOTSUPP),
+            _ => {}
+        }
+    }
+    // A length without an address is a mistake of the caller's.
+    let network = |address: Option<Ipv4Addr>, length: u8| match (address, length) {
+        (_, 0) => Ok(None),
+        (Some(address), length) => Ok(Some((Ipv4Addr::from_bits(address.to_bits() & mask(length)), length))),
+        (None, _) => Err(EINVAL),
+    };
+    (rule.to, rule.from) = (network(to, to_length)?, network(from, from_length)?);
+    if rule.mark != 0 && !mask_is_said {
+        rule.mark_mask = u32::MAX;
+    }
+    Ok(Asked { has_table: rule.table != 0, rule, has_priority })
+}
+
+pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Result<()> {
+    let Asked { mut rule, has_priority, has_table } = read(request)?;
+    net.act(|stack, _| {
+        stack.change_interfaces(net, |all| {
+            if adds {
+                match rule.action {
+                    rules::TO_TABLE if !has_table => rule.table = routes::TABLE_MAIN,
+                    rules::TO_TABLE
+                    | rules::NOP
+                    | rules::BLACKHOLE
+                    | rules::UNREACHABLE
+                    | rules::PROHIBIT => {}
+                    rules::GOTO => return Err(EOPNOTSUPP),
+                    _ => return Err(EINVAL),
+                }
+                if !has_priority {
+                    rule.priority = all.rules.next_priority();
+                }
+                all.rules.add(rule, flags & NLM_F_EXCL != 0)?;
+                all.tell_rule(&rule, true);
+                return Ok(());
+            }
+            let is_it = |known: &Rule| {
+                (!has_priority || known.priority == rule.priority)
+                    && (!has_table || known.table == rule.table)
+                    && (rule.action == 0 || known.action == rule.action)
+                    && (rule.from.is_none() || known.from == rule.from)
+                    && (rule.to.is_none() || known.to == rule.to)
+                    && (rule.tos == 0 || known.tos == rule.tos)
+                    && (rule.incoming.is_none() || known.incoming == rule.incoming)
+                    && (rule.outgoing.is_none() || known.outgoing == rule.outgoing)
+                    && (rule.mark_mask == 0 || (known.mark, known.mark_mask) == (rule.mark, rule.mark_mask))
+                    && (rule.protocol == 0 || known.protocol == rule.protocol)
+                    && rule.suppressed_prefix == known.suppressed_prefix.min(rule.suppressed_prefix)
+            };
+            let gone = all.rules.remove(is_it)?;
+            all.tell_rule(&gone, false);
+            Ok(())
+        })
+    })
+}
