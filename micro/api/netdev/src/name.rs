@@ -130,6 +130,6 @@ mod tests {
         for wrong in ["a%s", "%d%d", "a%"] {
             assert_eq!(Name::new(wrong).is_pattern(), Err(EINVAL));
         }
-        assert_eq!(Name::new("0123456789abc%d").numbered(10), None);
+        assert_eq!(Name::new("0123456789abc%d").numbered(100), None);
     }
 }
