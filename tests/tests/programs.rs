@@ -218,6 +218,16 @@ fn rings_of_packet_sockets_are_mapped_and_filled_as_on_linux() {
 }
 
 #[test]
+fn interfaces_addresses_routes_and_rules_are_made_and_used_as_on_linux() {
+    passes("interfaces.c", "interfaces: ok");
+}
+
+#[test]
+fn interfaces_without_end_and_frames_in_circles_leave_the_machine_to_others() {
+    passes("hostile_interfaces.c", "hostile interfaces: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

@@ -365,8 +365,8 @@ mod tests {
                 "net-tcpip",
                 "net-unix",
                 "net-packet",
-                "io_uring",
                 "net-tun",
+                "io_uring",
                 "mqueue",
                 "volumes"
             ]

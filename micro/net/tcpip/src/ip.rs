@@ -303,6 +303,16 @@ impl Ip {
             || self.is_broadcast_elsewhere(address)
     }
 
+    /// The interface that something to an address of this machine came by, as far as the address says it.
+    pub fn interface_with(&self, address: Ipv4Addr) -> i32 {
+        #[cfg(feature = "interfaces")]
+        if let Some(index) = self.interfaces.as_ref().and_then(|all| all.interface_of(address)) {
+            return index as i32;
+        }
+        let _ = address;
+        DEVICE as i32
+    }
+
     /// `ENETUNREACH`, or what a route says that leads nowhere.
     pub fn route(&self, destination: Ipv4Addr) -> Result<Route> {
         self.route_of(Ipv4Addr::UNSPECIFIED, destination)

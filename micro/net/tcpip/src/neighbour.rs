@@ -237,12 +237,12 @@ impl Neighbours {
         gone.is_some()
     }
 
-    /// Forgets all of an interface's.
-    pub fn remove_of(&mut self, interface: u32) {
+    /// Forgets those of all interfaces of which that is true.
+    pub fn remove_of(&mut self, is_gone: impl Fn(u32) -> bool) {
         self.last = None;
         let mut incomplete = 0;
         self.table.retain(|(index, _), entry| {
-            let stays = *index != interface;
+            let stays = !is_gone(*index);
             incomplete += usize::from(!stays && matches!(entry.state, State::Incomplete { .. }));
             stays
         });

@@ -118,6 +118,7 @@ impl Stack {
         #[cfg(feature = "interfaces")]
         if let Some(all) = &mut self.ip.interfaces {
             all.settle_pairs();
+            self.ip.forget_neighbours();
         }
         self.tcp.settle(&mut self.ip, now, &mut self.wakes);
         // A dialogue over loopback that never ends (two sockets of one program cannot have one without the program).
@@ -416,7 +417,11 @@ impl Stack {
         match change {
             crate::dhcp::Change::Bound(lease) if self.ip.configuration == Some(lease.configuration) => {}
             crate::dhcp::Change::Bound(lease) => self.configure(lease.configuration),
-            crate::dhcp::Change::Lost => self.ip.configuration = None,
+            crate::dhcp::Change::Lost => {
+                #[cfg(feature = "interfaces")]
+                self.ip.lose_configuration();
+                self.ip.configuration = None;
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /proc/net/dev and /proc/net/route (proc(5)): what rtnetlink(7) says, as text.
+//! /proc/net/dev, /proc/net/route and /proc/net/arp (proc(5)): what rtnetlink(7) says, as text.
 
 use super::text;
 use abi::{Result, errno::*};
@@ -20,6 +20,14 @@ const IFLA_STATS64: u16 = 23;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_GETNEIGH: u16 = 30;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_PERMANENT: u16 = 0x80;
+/// Of `struct ndmsg`.
+const NEIGHBOUR: usize = 12;
 /// Of `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// Of `struct ifinfomsg` and of `struct rtmsg`.
@@ -28,6 +36,16 @@ const ROUTE: usize = 12;
 /// Flags of a route: it is up, it has a gateway.
 const RTF_UP: u32 = 1;
 const RTF_GATEWAY: u32 = 2;
+/// It leads to one host; it leads nowhere.
+const RTF_HOST: u32 = 4;
+const RTF_REJECT: u32 = 0x200;
+/// Of `struct rtmsg`: the family, the main table, and types of routes.
+const AF_INET: u8 = 2;
+const MAIN: u8 = 254;
+const LOCAL: u8 = 2;
+const BROADCAST: u8 = 3;
+const UNREACHABLE: u8 = 7;
+const PROHIBIT: u8 = 8;
 /// A dump of the two interfaces has some hundred bytes each.
 const REPLY: usize = 8192;
 /// Lines of the table of routes have one length.
@@ -132,22 +150,57 @@ pub fn routes() -> Result<Vec<u8>> {
     let links = dump(RTM_GETLINK, RTM_NEWLINK)?;
     let title = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
     let mut out = format!("{title:<ROUTE_LINE$}\n");
-    for route in dump(RTM_GETROUTE, RTM_NEWROUTE)? {
-        let number = |kind| attribute(&route, HEADER + ROUTE, kind).map(|bytes| word(bytes, 0));
+    // Routes of IPv4, without those of other tables and of this machine's own addresses.
+    let is_listed = |route: &Vec<u8>| {
+        let field = |at: usize| route.get(HEADER + at).copied().unwrap_or(0);
+        field(0) == AF_INET && field(4) == MAIN && !matches!(field(7), LOCAL | BROADCAST)
+    };
+    for route in dump(RTM_GETROUTE, RTM_NEWROUTE)?.iter().filter(|route| is_listed(route)) {
+        let number = |kind| attribute(route, HEADER + ROUTE, kind).map(|bytes| word(bytes, 0));
         let index = number(RTA_OIF).unwrap_or(0);
         let interface = links.iter().find(|link| word(link, HEADER + 4) == index).map(|link| name(link));
         let prefix = u32::from(route.get(HEADER + 1).copied().unwrap_or(0));
         // In the order of the wire, as the addresses are.
         let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0).to_be();
         let gateway = number(RTA_GATEWAY);
+        let kind = route.get(HEADER + 7).copied().unwrap_or(0);
         let line = format!(
-            "{}\t{:08X}\t{:08X}\t{:04X}\t0\t0\t0\t{mask:08X}\t0\t0\t0",
-            interface.unwrap_or_default(),
+            "{}\t{:08X}\t{:08X}\t{:04X}\t0\t0\t{}\t{mask:08X}\t0\t0\t0",
+            interface.unwrap_or_else(|| String::from("*")),
             number(RTA_DST).unwrap_or(0),
             gateway.unwrap_or(0),
-            RTF_UP | if gateway.is_some() { RTF_GATEWAY } else { 0 },
+            RTF_UP
+                | if gateway.is_some() { RTF_GATEWAY } else { 0 }
+                | if prefix == 32 { RTF_HOST } else { 0 }
+                | if matches!(kind, UNREACHABLE | PROHIBIT) { RTF_REJECT } else { 0 },
+            number(RTA_PRIORITY).unwrap_or(0),
         );
         out += &format!("{line:<ROUTE_LINE$}\n");
+    }
+    text(out)
+}
+
+/// /proc/net/arp.
+pub fn neighbours() -> Result<Vec<u8>> {
+    let links = dump(RTM_GETLINK, RTM_NEWLINK)?;
+    let mut out =
+        String::from("IP address       HW type     Flags       HW address            Mask     Device\n");
+    for entry in dump(RTM_GETNEIGH, RTM_NEWNEIGH)? {
+        let index = word(&entry, HEADER + 4);
+        let interface = links.iter().find(|link| word(link, HEADER + 4) == index).map(|link| name(link));
+        let Some(to) = attribute(&entry, HEADER + NEIGHBOUR, NDA_DST).and_then(|to| to.first_chunk::<4>()) else {
+            continue;
+        };
+        let mac = attribute(&entry, HEADER + NEIGHBOUR, NDA_LLADDR).and_then(|mac| mac.first_chunk::<6>());
+        // ATF_COM and ATF_PERM.
+        let is_permanent = half(&entry, HEADER + 8) & NUD_PERMANENT != 0;
+        let flags = if mac.is_some() { 2 } else { 0 } | if is_permanent { 4 } else { 0 };
+        let [a, b, c, d, e, f] = *mac.unwrap_or(&[0; 6]);
+        out += &format!(
+            "{:<16} 0x1         0x{flags:<10x}{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}     *        {}\n",
+            format!("{}.{}.{}.{}", to[0], to[1], to[2], to[3]),
+            interface.unwrap_or_default(),
+        );
     }
     text(out)
 }

@@ -148,6 +148,7 @@ macro_rules! rows {
             ("net/packet", Entry::Text(|_| net::table("packet"))),
             ("net/dev", Entry::Text(|_| interfaces::devices())),
             ("net/route", Entry::Text(|_| interfaces::routes())),
+            ("net/arp", Entry::Text(|_| interfaces::neighbours())),
             ("net/snmp", Entry::Text(|_| net::table("snmp"))),
             ("net/netstat", Entry::Text(|_| net::table("netstat"))),
             ("net/sockstat", Entry::Text(|_| net::table("sockstat"))),

@@ -124,12 +124,21 @@ impl Interfaces {
             }
         }
         self.get_mut(index)?.master = master;
-        for bridge in [old, master].into_iter().filter(|bridge| *bridge != 0) {
-            let ports = self.ports_of(bridge)?;
-            let has_carrier = ports.iter().any(|port| self.get(*port).is_ok_and(|port| port.is_up()));
-            self.set_carrier(bridge, has_carrier);
-        }
+        self.follow_ports(old)?;
+        self.follow_ports(master)?;
         self.tell_link(index);
+        Ok(())
+    }
+
+    /// A bridge is connected as long as one of its ports is; 0: none.
+    pub(super) fn follow_ports(&mut self, bridge: u32) -> Result<()> {
+        if bridge == 0 {
+            return Ok(());
+        }
+        let ports = self.ports_of(bridge)?;
+        let is_connected = |port: &u32| self.get(*port).is_ok_and(|port| port.is_up() && port.has_carrier);
+        let has_carrier = ports.iter().any(is_connected);
+        self.set_carrier(bridge, has_carrier);
         Ok(())
     }
 }

@@ -41,6 +41,16 @@ impl Interfaces {
     }
 }
 
+impl Ip {
+    /// Neighbours on links that are gone, or down, are not known any more.
+    pub(crate) fn forget_neighbours(&mut self) {
+        let Some(all) = self.interfaces.as_mut().filter(|all| all.has_lost) else { return };
+        all.has_lost = false;
+        let is_gone = |index: u32| all.get(index).map_or(true, |interface| !interface.is_up());
+        self.neighbours.remove_of(is_gone);
+    }
+}
+
 impl Stack {
     /// Takes frames that other stacks and this one sent to interfaces of this one; how many.
     pub(crate) fn receive_backlog(&mut self, now: u64) -> usize {

@@ -189,6 +189,8 @@ pub struct Interfaces {
     /// Packets for others are sent on (net.ipv4.ip_forward).
     pub forwards: bool,
     pub forwarded: u64,
+    /// An interface went, or went down, whose neighbours are still known.
+    has_lost: bool,
     /// The stack's address among others, for pairs that end here.
     pub place: veth::Place,
 }
@@ -232,6 +234,7 @@ impl Interfaces {
             touched: Vec::new(),
             forwards: false,
             forwarded: 0,
+            has_lost: false,
             place,
         };
         let loopback = New {
@@ -346,6 +349,7 @@ impl Interfaces {
         let gone = self.routes.remove_of(index);
         gone.iter().for_each(|route| self.tell_route(route, false));
         self.tell_link_gone(index);
+        self.has_lost = true;
         let interface = self.all.remove(&index).ok_or(ENODEV)?;
         self.names.remove(&interface.name);
         self.touched.retain(|touched| *touched != index);
@@ -419,9 +423,12 @@ impl Interfaces {
             if is_up {
                 self.add_routes_of_addresses(index)?;
             } else {
+                self.has_lost = true;
                 let gone = self.routes.remove_of(index);
                 gone.iter().for_each(|route| self.tell_route(route, false));
             }
+            let master = self.get(index)?.master;
+            self.follow_ports(master)?;
         }
         if changed != 0 {
             self.tell_link(index);

@@ -28,6 +28,19 @@ impl Ip {
         crate::hash::Keyed::new(self.random())
     }
 
+    /// The address that a DHCP server gave is gone.
+    #[cfg(feature = "dhcp")]
+    pub(crate) fn lose_configuration(&mut self) {
+        let Some(all) = &mut self.interfaces else { return };
+        let given = self.configuration.map(|configuration| configuration.address);
+        let device = all.get(super::DEVICE).ok();
+        let found = device.and_then(|device| device.addresses.iter().find(|known| Some(known.local) == given));
+        if let Some(address) = found.copied() {
+            // It is there: it was just found.
+            let _ = all.remove_address(super::DEVICE, &address);
+        }
+    }
+
     /// After a change: what is known of the device outside of the table is as the table has it.
     pub(crate) fn follow_interfaces(&mut self) {
         let Some(interfaces) = &self.interfaces else { return };
@@ -110,8 +123,9 @@ impl interface::Interfaces for StackInterfaces {
     }
 
     fn port(&self, name: &Name) -> Result<(u32, Arc<dyn Port>)> {
-        self.net()?.look(|stack| {
-            let all = stack.ip.interfaces.as_ref().ok_or(ENODEV)?;
+        let net = self.net()?;
+        net.look(|stack| {
+            let all = stack.interfaces_mut(&net)?;
             let index = all.named(name).ok_or(ENODEV)?;
             match &all.get(index)?.kind {
                 Kind::Port { port, .. } => Ok((index, port.clone())),

@@ -9,7 +9,7 @@ use super::message;
 use super::options::{int_or_byte, time_to_live};
 use super::{IPPROTO_UDP, ioctl};
 use crate::families::{Families, LOOPBACK6};
-use crate::multicast::{ETHERNET, LOOPBACK};
+use crate::multicast::LOOPBACK;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::udp::{Datagram, LARGEST, Socket as UdpSocket};
@@ -180,7 +180,7 @@ impl DatagramSocket {
         drop(common);
         add(drops, linux::SOL_SOCKET, linux::SO_RXQ_OVFL, &|| Vec::from(datagram.drops.to_ne_bytes()));
         let by_loopback = to.is_loopback() || to == LOOPBACK6 || datagram.from.ip().is_loopback();
-        let index = if by_loopback { LOOPBACK } else { ETHERNET };
+        let index = if by_loopback { LOOPBACK } else { self.net.look(|s| s.ip.interface_with(to)) };
         // What belongs to IPv4 is told of IPv4's datagrams, on sockets of both families.
         let (is_v4, is_v6) = (to != LOOPBACK6, to == LOOPBACK6);
         // struct in_pktinfo: interface, local address, destination.

@@ -110,6 +110,8 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
     const IFLA_LINKMODE: u16 = 17;
     const IFLA_LINKINFO: u16 = 18;
     const IFLA_INFO_KIND: u16 = 1;
+    const IFLA_GROUP: u16 = 27;
+    const IFLA_CARRIER: u16 = 33;
     const IFLA_LINK_NETNSID: u16 = 37;
     const UNKNOWN: u8 = 0;
     const DOWN: u8 = 2;
@@ -135,6 +137,8 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
         .attribute(13, &interface.queue_length.to_ne_bytes())
         .attribute(IFLA_OPERSTATE, &[state])
         .attribute(IFLA_LINKMODE, &[0])
+        .attribute(IFLA_GROUP, &[0; 4])
+        .attribute(IFLA_CARRIER, &[u8::from(interface.flags & IFF_RUNNING != 0)])
         .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
     if interface.kind.is_some() {
         message = message.attribute(IFLA_QDISC, b"noqueue\0");
