@@ -159,8 +159,10 @@ pub struct Ip {
     unannounced: usize,
     pub statistics: Statistics,
     pub counters: Counters,
+    #[cfg(feature = "interfaces")]
     key: Keyed,
     /// Random numbers that were made.
+    #[cfg(feature = "interfaces")]
     randoms: u64,
     /// What programs changed; mostly nothing.
     #[cfg(feature = "interfaces")]
@@ -214,6 +216,7 @@ impl Ip {
 
 impl Ip {
     /// A number that nobody outside can guess.
+    #[cfg(feature = "interfaces")]
     pub(crate) fn random(&mut self) -> u64 {
         use core::hash::BuildHasher;
         self.randoms += 1;
@@ -242,7 +245,9 @@ impl Ip {
             pool: Vec::new(),
             identification: key_bits(key),
             unannounced: 0,
+            #[cfg(feature = "interfaces")]
             key,
+            #[cfg(feature = "interfaces")]
             randoms: 0,
             #[cfg(feature = "interfaces")]
             interfaces: None,

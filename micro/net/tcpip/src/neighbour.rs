@@ -38,6 +38,7 @@ enum State {
         confirmed: u64,
     },
     /// A program said so, and no answer changes it.
+    #[cfg(feature = "interfaces")]
     Permanent(Mac),
 }
 
@@ -48,6 +49,7 @@ struct Entry {
 }
 
 /// What is known of a neighbour, for listings.
+#[cfg(feature = "interfaces")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     Incomplete,
@@ -71,12 +73,19 @@ pub struct Neighbours {
     /// Entries without an answer: it is asked for with every packet of the stack, whatever the table holds.
     incomplete: usize,
     /// When an entry was confirmed last.
+    #[cfg(feature = "interfaces")]
     newest: u64,
 }
 
 impl Neighbours {
     pub fn new(key: Keyed) -> Neighbours {
-        Neighbours { table: Table::new(key), last: None, incomplete: 0, newest: 0 }
+        Neighbours {
+            table: Table::new(key),
+            last: None,
+            incomplete: 0,
+            #[cfg(feature = "interfaces")]
+            newest: 0,
+        }
     }
 
     pub fn resolve(&mut self, now: u64, address: Neighbour, packet: Outgoing) -> Resolution {
@@ -112,6 +121,7 @@ impl Neighbours {
                     Resolution::Send(*mac, packet)
                 }
             }
+            #[cfg(feature = "interfaces")]
             State::Permanent(mac) => Resolution::Send(*mac, packet),
             State::Incomplete { tries, waiting } => {
                 if waiting.len() < MOST_WAITING && waiting.reserve_fallibly(1).is_ok() {
@@ -131,8 +141,12 @@ impl Neighbours {
     /// Returns the packets that waited.
     pub fn confirm(&mut self, now: u64, address: Neighbour, mac: Mac, create: bool) -> VecDeque<Outgoing> {
         let known = State::Known { mac, confirmed: now };
-        self.newest = now;
+        #[cfg(feature = "interfaces")]
+        {
+            self.newest = now;
+        }
         match self.table.get_mut(&address) {
+            #[cfg(feature = "interfaces")]
             Some(Entry { state: State::Permanent(_), .. }) => VecDeque::new(),
             Some(entry) => {
                 if self.last.is_some_and(|(last, ..)| last == address) {
@@ -143,7 +157,7 @@ impl Neighbours {
                         self.incomplete -= 1;
                         waiting
                     }
-                    State::Known { .. } | State::Permanent(_) => VecDeque::new(),
+                    _ => VecDeque::new(),
                 }
             }
             None => {
@@ -161,6 +175,7 @@ impl Neighbours {
         let (mut ask, mut lost) = (Vec::new(), Vec::new());
         self.table.retain(|address, entry| match &mut entry.state {
             State::Known { confirmed, .. } => now < *confirmed + STALE_NS,
+            #[cfg(feature = "interfaces")]
             State::Permanent(_) => true,
             State::Incomplete { tries, .. } => {
                 if now < entry.asked + RETRY_NS {
@@ -188,7 +203,9 @@ impl Neighbours {
     /// What is known, for SIOCGARP-like listings and tests.
     pub fn known(&self, address: Neighbour) -> Option<Mac> {
         match self.table.get(&address)?.state {
-            State::Known { mac, .. } | State::Permanent(mac) => Some(mac),
+            State::Known { mac, .. } => Some(mac),
+            #[cfg(feature = "interfaces")]
+            State::Permanent(mac) => Some(mac),
             State::Incomplete { .. } => None,
         }
     }

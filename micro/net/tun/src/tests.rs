@@ -44,7 +44,8 @@ fn a_long_packet_becomes_segments_that_are_whole_packets() {
     let mut payload = Vec::new();
     for (at, segment) in found.iter().enumerate() {
         assert_eq!(sums_up(&segment[..20]), 0xffff);
-        let pseudo = [&segment[12..20], &[0, 6], &(segment.len() as u16 - 20).to_be_bytes(), &segment[20..]].concat();
+        let pseudo =
+            [&segment[12..20], &[0, 6], &(segment.len() as u16 - 20).to_be_bytes(), &segment[20..]].concat();
         assert_eq!(sums_up(&pseudo), 0xffff);
         assert_eq!(segment[24..28], (1000 + at as u32 * 100).to_be_bytes());
         // FIN and PSH are the last one's.

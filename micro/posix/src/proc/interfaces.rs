@@ -188,7 +188,8 @@ pub fn neighbours() -> Result<Vec<u8>> {
     for entry in dump(RTM_GETNEIGH, RTM_NEWNEIGH)? {
         let index = word(&entry, HEADER + 4);
         let interface = links.iter().find(|link| word(link, HEADER + 4) == index).map(|link| name(link));
-        let Some(to) = attribute(&entry, HEADER + NEIGHBOUR, NDA_DST).and_then(|to| to.first_chunk::<4>()) else {
+        let Some(to) = attribute(&entry, HEADER + NEIGHBOUR, NDA_DST).and_then(|to| to.first_chunk::<4>())
+        else {
             continue;
         };
         let mac = attribute(&entry, HEADER + NEIGHBOUR, NDA_LLADDR).and_then(|mac| mac.first_chunk::<6>());

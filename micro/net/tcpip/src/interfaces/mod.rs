@@ -92,6 +92,11 @@ impl Address {
         Ipv4Addr::from_bits(self.peer.to_bits() & self.mask())
     }
 
+    /// Both are of one network.
+    fn is_beside(&self, other: &Address) -> bool {
+        (self.network(), self.prefix) == (other.network(), other.prefix)
+    }
+
     fn holds(&self, address: Ipv4Addr) -> bool {
         (address.to_bits() ^ self.peer.to_bits()) & self.mask() == 0
     }
@@ -157,6 +162,12 @@ impl Interface {
     /// Whether packets leave by it.
     fn is_usable(&self) -> bool {
         self.is_up()
+    }
+
+    /// Whether another address of the network came first (IFA_F_SECONDARY).
+    pub fn is_secondary(&self, address: &Address) -> bool {
+        let first = self.addresses.iter().find(|known| known.is_beside(address));
+        first.is_some_and(|first| first != address)
     }
 
     /// The address that it speaks with to `to`: one of the same network, or else its first.
@@ -441,7 +452,10 @@ impl Interfaces {
             && interface.has_carrier != is_on
         {
             interface.has_carrier = is_on;
+            let master = interface.master;
             self.tell_link(index);
+            // A bridge is no port, so this ends there.
+            let _ = self.follow_ports(master);
         }
     }
 
@@ -525,14 +539,27 @@ impl Interfaces {
         Ok(())
     }
 
-    /// RTM_DELADDR: the address with what routes need it.
+    /// RTM_DELADDR: the address with what routes need it. The first one of a network takes the others along, as long as
+    /// net.ipv4.conf.all.promote_secondaries is 0, which it is here.
     pub fn remove_address(&mut self, index: u32, address: &Address) -> Result<()> {
+        let is_secondary = self.get(index)?.is_secondary(address);
+        self.remove_one_address(index, address)?;
+        if is_secondary {
+            return Ok(());
+        }
+        loop {
+            let others = &self.get(index)?.addresses;
+            let Some(other) = others.iter().find(|known| known.is_beside(address)).copied() else {
+                return Ok(());
+            };
+            self.remove_one_address(index, &other)?;
+        }
+    }
+
+    fn remove_one_address(&mut self, index: u32, address: &Address) -> Result<()> {
         let interface = self.get_mut(index)?;
         let at = interface.addresses.iter().position(|known| known == address).ok_or(EADDRNOTAVAIL)?;
         interface.addresses.remove(at);
-        let is_needed =
-            |known: &Address| (known.network(), known.prefix) == (address.network(), address.prefix);
-        let heir = interface.addresses.iter().find(|known| is_needed(known)).copied();
         match self.own.get_mut(&address.local) {
             Some(own) if own.count > 1 => own.count -= 1,
             _ => drop(self.own.remove(&address.local)),
@@ -547,10 +574,6 @@ impl Interfaces {
         let is_gone = !self.own.contains_key(&address.local);
         let gone = self.routes.remove_with_source(index, address.local, is_gone);
         gone.iter().for_each(|route| self.tell_route(route, false));
-        let up = self.get(index)?.is_up();
-        if let Some(heir) = heir.filter(|_| up) {
-            self.add_route_of(index, &heir)?;
-        }
         Ok(())
     }
 

@@ -34,7 +34,8 @@ impl Ip {
         let Some(all) = &mut self.interfaces else { return };
         let given = self.configuration.map(|configuration| configuration.address);
         let device = all.get(super::DEVICE).ok();
-        let found = device.and_then(|device| device.addresses.iter().find(|known| Some(known.local) == given));
+        let found =
+            device.and_then(|device| device.addresses.iter().find(|known| Some(known.local) == given));
         if let Some(address) = found.copied() {
             // It is there: it was just found.
             let _ = all.remove_address(super::DEVICE, &address);
@@ -109,7 +110,9 @@ impl interface::Interfaces for StackInterfaces {
                 let kind = Kind::Port { port, has_ethernet };
                 let new = New { name: *name, index: 0, kind, mac, mtu: USUAL_MTU, flags, has_carrier: true };
                 let index = all.add(new)?;
-                all.get_mut(index)?.queue_length = 500;
+                if !has_ethernet {
+                    all.get_mut(index)?.queue_length = 500;
+                }
                 Ok((index, all.get(index)?.name))
             })
         })

@@ -50,7 +50,15 @@ fn change<R>(net: &Arc<Net>, change: impl FnOnce(&mut Interfaces) -> abi::Result
 
 fn new(name: &'static str, kind: Kind) -> New {
     let mac = [2, 0, 0, 0, 0, name.as_bytes()[name.len() - 1]];
-    New { name: Name::new(name), index: 0, kind, mac, mtu: 1500, flags: IFF_UP | IFF_MULTICAST, has_carrier: true }
+    New {
+        name: Name::new(name),
+        index: 0,
+        kind,
+        mac,
+        mtu: 1500,
+        flags: IFF_UP | IFF_MULTICAST,
+        has_carrier: true,
+    }
 }
 
 fn add_end(net: &Arc<Net>, name: &'static str, end: End) -> u32 {
@@ -94,7 +102,8 @@ fn the_longest_prefix_with_the_least_metric_is_found_as_a_search_of_all_finds_it
         let mut route = Route::by_gateway(2 + random(3) as u32, Ipv4Addr::new(10, 0, 0, 1));
         (route.to, route.prefix, route.metric) = (Ipv4Addr::from_bits(bits), prefix, random(4) as u32);
         if random(4) == 0 {
-            let wanted = Wanted { route, has_kind: false, has_scope: false, has_protocol: false, has_metric: true };
+            let wanted =
+                Wanted { route, has_kind: false, has_scope: false, has_protocol: false, has_metric: true };
             let at = all.iter().position(|known| {
                 (known.to, known.prefix, known.metric, known.interface)
                     == (route.to, route.prefix, route.metric, route.interface)
@@ -113,7 +122,8 @@ fn the_longest_prefix_with_the_least_metric_is_found_as_a_search_of_all_finds_it
         let to = Ipv4Addr::from_bits(0x0a00_0000 | (random(4) as u32) << 22 | random(8) as u32 * 0x11);
         let by = if random(2) == 0 { 0 } else { 2 + random(3) as u32 };
         let fits = |route: &&Route| {
-            (route.to.to_bits() ^ to.to_bits()) & mask(route.prefix) == 0 && (by == 0 || route.interface == by)
+            (route.to.to_bits() ^ to.to_bits()) & mask(route.prefix) == 0
+                && (by == 0 || route.interface == by)
         };
         let best = all.iter().filter(fits).min_by_key(|route| (32 - route.prefix, route.metric));
         assert_eq!(routes.look_up(TABLE_MAIN, to, 0, by), best);
@@ -168,7 +178,9 @@ fn what_one_end_of_a_pair_sends_waits_for_the_other_stack() {
 fn a_circle_of_pairs_and_bridges_leaves_time_to_others() {
     let (net, _) = stack(3);
     let bridges = ["r1", "r2"].map(|name| {
-        change(&net, |all| all.add(new(name, Kind::Bridge(super::bridge::Bridge::new(crate::hash::Keyed::new(1))))))
+        change(&net, |all| {
+            all.add(new(name, Kind::Bridge(super::bridge::Bridge::new(crate::hash::Keyed::new(1)))))
+        })
     });
     for names in [["a1", "a2"], ["b3", "b4"], ["c5", "c6"]] {
         let [one, two] = veth::pair();

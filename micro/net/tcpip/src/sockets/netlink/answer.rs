@@ -68,6 +68,7 @@ fn addresses(
         scope,
         broadcast: interface.broadcast,
         label: interface.name,
+        is_secondary: false,
     };
     if let Some(address) = interface.address {
         put(&with(address, interface.prefix))?;
@@ -85,10 +86,10 @@ fn each_address(stack: &Stack, put: &mut dyn FnMut(&AddressOf) -> Result<()>) ->
         if !interface.is_loopback()
             && let Some(Ok(known)) = stack.ip.interfaces.as_ref().map(|all| all.get(interface.index as u32))
         {
-            known
-                .addresses
-                .iter()
-                .try_for_each(|address| put(&super::notice::shown(known.index, address)))?;
+            known.addresses.iter().try_for_each(|address| {
+                let is_secondary = known.is_secondary(address);
+                put(&AddressOf { is_secondary, ..super::notice::shown(known.index, address) })
+            })?;
             continue;
         }
         addresses(stack, &interface, put)?;

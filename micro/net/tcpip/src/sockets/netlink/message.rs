@@ -141,7 +141,8 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
         .attribute(IFLA_CARRIER, &[u8::from(interface.flags & IFF_RUNNING != 0)])
         .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
     if interface.kind.is_some() {
-        message = message.attribute(IFLA_QDISC, b"noqueue\0");
+        let discipline: &[u8] = if interface.flags & IFF_UP != 0 { b"noqueue\0" } else { b"noop\0" };
+        message = message.attribute(IFLA_QDISC, discipline);
     }
     if interface.master != 0 {
         message = message.attribute(IFLA_MASTER, &interface.master.to_ne_bytes());
@@ -180,14 +181,17 @@ pub struct AddressOf {
     pub scope: u8,
     pub broadcast: Option<Ipv4Addr>,
     pub label: Name,
+    /// Another one of its network came first.
+    pub is_secondary: bool,
 }
 
 pub fn address(kind: u16, address: &AddressOf, reply: Reply) -> Result<Vec<u8>> {
     const IFA_F_PERMANENT: u32 = 0x80;
     const IFA_CACHEINFO: u16 = 6;
+    let flags = IFA_F_PERMANENT | u32::from(address.is_secondary);
     let mut message = reply
         .message(kind)
-        .put(&[2, address.prefix, IFA_F_PERMANENT as u8, address.scope])
+        .put(&[2, address.prefix, flags as u8, address.scope])
         .put(&address.index.to_ne_bytes())
         .attribute(1, &address.peer.octets())
         .attribute(2, &address.local.octets());
@@ -201,7 +205,7 @@ pub fn address(kind: u16, address: &AddressOf, reply: Reply) -> Result<Vec<u8>> 
     cache[..8].fill(0xff);
     message
         .attribute(3, &label[..length])
-        .attribute(8, &IFA_F_PERMANENT.to_ne_bytes())
+        .attribute(8, &flags.to_ne_bytes())
         .attribute(IFA_CACHEINFO, &cache)
         .finish()
 }

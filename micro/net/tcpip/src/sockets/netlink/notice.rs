@@ -35,6 +35,7 @@ pub fn shown(index: u32, address: &Address) -> AddressOf {
         scope: address.scope,
         broadcast: address.broadcast,
         label: address.label,
+        is_secondary: false,
     }
 }
 

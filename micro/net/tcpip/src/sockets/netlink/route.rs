@@ -8,6 +8,8 @@ use crate::sockets::ioctl::interfaces;
 use crate::stack::Stack;
 use abi::{Errno, Result, errno::*};
 use alloc::vec::Vec;
+#[cfg(feature = "interfaces")]
+use api_alloc::Reserve;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 const AF_INET: u8 = 2;
@@ -146,7 +148,12 @@ fn table_of_interfaces(
     reply: Reply,
     put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    for route in all.routes.iter() {
+    // By address, as Linux' trie has them.
+    let mut sorted: Vec<&crate::interfaces::routes::Route> = Vec::new();
+    sorted.reserve_fallibly(all.routes.len()).map_err(|_| ENOBUFS)?;
+    sorted.extend(all.routes.iter());
+    sorted.sort_by_key(|route| (route.table, route.to.to_bits(), 32 - route.prefix.min(32), route.metric));
+    for route in sorted {
         put(super::notice::route_message(RTM_NEWROUTE, route, reply)?)?;
     }
     let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
@@ -307,9 +314,10 @@ impl Way {
             RTN_MULTICAST => RTCF_MULTICAST,
             _ => 0,
         };
+        let from_length = question.from.map_or(0, |_| length as u8 * 8);
         let mut message = reply
             .message(RTM_NEWROUTE)
-            .put(&[question.family, length as u8 * 8, 0, 0, RT_TABLE_MAIN, 0, 0, self.kind])
+            .put(&[question.family, length as u8 * 8, from_length, 0, RT_TABLE_MAIN, 0, 0, self.kind])
             .put(&(RTM_F_CLONED | flags).to_ne_bytes())
             .attribute(RTA_DST, &question.to.unwrap_or_default()[..length])
             .attribute(RTA_TABLE, &u32::from(RT_TABLE_MAIN).to_ne_bytes());
@@ -317,7 +325,9 @@ impl Way {
             message = message.attribute(RTA_SRC, &from[..length]);
         }
         message = message.attribute(RTA_OIF, &self.interface.to_ne_bytes());
-        message = message.attribute(RTA_PREFSRC, &self.source[..length]);
+        if question.from != Some(self.source) {
+            message = message.attribute(RTA_PREFSRC, &self.source[..length]);
+        }
         if let Some(gateway) = self.gateway {
             message = message.attribute(RTA_GATEWAY, &gateway.octets());
         }
