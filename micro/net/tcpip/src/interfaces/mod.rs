@@ -367,7 +367,8 @@ impl Interfaces {
         Ok(interface)
     }
 
-    /// Takes the interface in that another stack had, under its index where that is free.
+    /// Takes the interface in that another stack had, under its index where that is free. What finds no place here goes back.
+    #[allow(clippy::result_large_err)] // it is moved, once
     pub fn take_in(
         &mut self,
         mut interface: Interface,

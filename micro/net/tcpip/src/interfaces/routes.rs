@@ -158,7 +158,7 @@ impl Routes {
         self.all.range::<Key, _>(..).map(|(_, route)| route)
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.all.len()
     }
 

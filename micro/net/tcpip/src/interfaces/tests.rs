@@ -98,7 +98,7 @@ fn the_longest_prefix_with_the_least_metric_is_found_as_a_search_of_all_finds_it
     for _ in 0..2000 {
         let prefix = random(33) as u8;
         // Few bits differ, so that prefixes lie in each other.
-        let bits = (0x0a00_0000 | (random(4) as u32) << 22 | random(8) as u32 * 0x11) & mask(prefix);
+        let bits = (0x0a00_0000 | (random(4) as u32) << 22 | (random(8) as u32 * 0x11)) & mask(prefix);
         let mut route = Route::by_gateway(2 + random(3) as u32, Ipv4Addr::new(10, 0, 0, 1));
         (route.to, route.prefix, route.metric) = (Ipv4Addr::from_bits(bits), prefix, random(4) as u32);
         if random(4) == 0 {
@@ -119,7 +119,7 @@ fn the_longest_prefix_with_the_least_metric_is_found_as_a_search_of_all_finds_it
                 all.push(route);
             }
         }
-        let to = Ipv4Addr::from_bits(0x0a00_0000 | (random(4) as u32) << 22 | random(8) as u32 * 0x11);
+        let to = Ipv4Addr::from_bits(0x0a00_0000 | (random(4) as u32) << 22 | (random(8) as u32 * 0x11));
         let by = if random(2) == 0 { 0 } else { 2 + random(3) as u32 };
         let fits = |route: &&Route| {
             (route.to.to_bits() ^ to.to_bits()) & mask(route.prefix) == 0
@@ -127,7 +127,7 @@ fn the_longest_prefix_with_the_least_metric_is_found_as_a_search_of_all_finds_it
         };
         let best = all.iter().filter(fits).min_by_key(|route| (32 - route.prefix, route.metric));
         assert_eq!(routes.look_up(TABLE_MAIN, to, 0, by), best);
-        assert_eq!(routes.len(), all.len());
+        assert_eq!(routes.count(), all.len());
     }
 }
 

@@ -135,7 +135,7 @@ pub fn shown(interface: &crate::interfaces::Interface) -> Interface {
         },
         master: interface.master,
         other: match &interface.kind {
-            Kind::Veth(end) => end.shown().map(|(index, is_elsewhere)| (index, is_elsewhere)),
+            Kind::Veth(end) => end.shown(),
             _ => None,
         },
         queue_length: interface.queue_length,

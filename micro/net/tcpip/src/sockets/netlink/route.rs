@@ -150,7 +150,7 @@ fn table_of_interfaces(
 ) -> Result<()> {
     // By address, as Linux' trie has them.
     let mut sorted: Vec<&crate::interfaces::routes::Route> = Vec::new();
-    sorted.reserve_fallibly(all.routes.len()).map_err(|_| ENOBUFS)?;
+    sorted.reserve_fallibly(all.routes.count()).map_err(|_| ENOBUFS)?;
     sorted.extend(all.routes.iter());
     sorted.sort_by_key(|route| (route.table, route.to.to_bits(), 32 - route.prefix.min(32), route.metric));
     for route in sorted {
