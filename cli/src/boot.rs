@@ -11,7 +11,7 @@ use unilith_image::{Image, Quiet, Reference, Request};
 use unilith_linux::{Clock, Console, LinuxKernel, Options, Workshop};
 use unilith_machine::{
     boot::BootFiles,
-    firecracker,
+    cloud_hypervisor, firecracker,
     record::{Accel, KernelKind, Platform},
     store::Held,
 };
@@ -20,8 +20,12 @@ use unilith_machine::{
 pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
     let spec = &machine.spec;
     match spec.kernel_kind {
-        KernelKind::Micro if spec.platform == Platform::Firecracker => {
-            firecracker::boot::files(&spec.initrd, &machine.initrd(), config).map_err(|e| e.to_string())
+        KernelKind::Micro if spec.platform.is_lean_monitor() => {
+            let most = match spec.platform {
+                Platform::CloudHypervisor => cloud_hypervisor::config::MAX_BOOT_ARGS,
+                _ => firecracker::config::MAX_BOOT_ARGS,
+            };
+            firecracker::boot::files(&spec.initrd, &machine.initrd(), config, most).map_err(|e| e.to_string())
         }
         KernelKind::Micro => Ok(BootFiles {
             initrd: spec.initrd.clone(),

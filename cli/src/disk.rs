@@ -47,7 +47,14 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     let has = if asks { "on" } else { "off" };
     // What a computer may have instead of virtio's disks; a program that is not linked with the kernel drives neither.
     let drives = if flags.r#static { "on" } else { "off" };
-    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", has), ("e1000", has), ("nvme", drives)];
+    let wanted = [
+        ("overlay", "off"),
+        ("vsock", "off"),
+        ("volumes", "off"),
+        ("dhcp", has),
+        ("e1000", has),
+        ("nvme", drives),
+    ];
     for (part, choice) in wanted {
         if !flags.set.iter().any(|choice| choice.split('=').next() == Some(part)) {
             flags.set.push(format!("{part}={choice}"));

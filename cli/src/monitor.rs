@@ -1,35 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What Firecracker has not, said before long work begins and never left out silently.
+//! What Firecracker and Cloud Hypervisor have not, said before long work begins and never left out silently.
 
 use crate::{
     fault::{Fault, Result},
     prepare::Flags,
 };
+use std::collections::BTreeMap;
 use unilith_machine::{
-    firecracker,
-    record::{Accel, KernelKind, Mount, Network},
+    cloud_hypervisor, firecracker,
+    record::{Accel, KernelKind, Mount, Network, Platform},
 };
 use unilith_network::tap;
 
-fn refused(what: &str, why: &str) -> Fault {
-    Fault { code: 2, message: format!("{what} with --machine firecracker: {why}") }
+/// The word of `--machine`.
+fn word(platform: Platform) -> &'static str {
+    match platform {
+        Platform::CloudHypervisor => "cloud-hypervisor",
+        _ => "firecracker",
+    }
+}
+
+fn refused(platform: Platform, what: &str, why: &str) -> Fault {
+    Fault { code: 2, message: format!("{what} with --machine {}: {why}", word(platform)) }
 }
 
 /// What the words of the command line ask for, and what this computer lacks.
-pub fn check(flags: &Flags, network: &Network) -> Result<()> {
+pub fn check(platform: Platform, flags: &Flags, network: &Network) -> Result<()> {
+    let (monitor, machine) = (platform.monitor(), word(platform));
+    let refused = |what: &str, why: &str| Err(refused(platform, what, why));
     if flags.kernel == KernelKind::Linux {
-        return Err(refused(
+        return refused(
             "--kernel linux",
             "our Linux reports how its program ended to QEMU; use --machine microvm or qemu",
-        ));
+        );
     }
-    match flags.accel {
-        None | Some(Accel::Kvm) => {}
-        Some(Accel::Tcg) => return Err(refused("--accel tcg", "Firecracker runs under KVM only")),
-        Some(Accel::Icount) => return Err(refused("--accel icount", "Firecracker runs under KVM only")),
+    let accel = match flags.accel {
+        None | Some(Accel::Kvm) => None,
+        Some(Accel::Tcg) => Some("--accel tcg"),
+        Some(Accel::Icount) => Some("--accel icount"),
+    };
+    if let Some(accel) = accel {
+        return refused(accel, &format!("{monitor} runs under KVM only"));
     }
     if *network == Network::User {
-        return Err(refused("--network user", "Firecracker has tap devices only: use tap (as root) or none"));
+        let why = format!("{monitor} has tap devices only here: use tap (as root) or none");
+        return refused("--network user", &why);
     }
     if let Some(disk) = flags.mount.iter().find(|words| words.contains("type=disk")) {
         return Err(refused(
@@ -38,30 +53,29 @@ pub fn check(flags: &Flags, network: &Network) -> Result<()> {
         ));
     }
     if let Some(volume) = flags.volume.first().or_else(|| flags.mount.iter().find(|m| !is_of_memory(m))) {
-        return Err(no_volumes(volume));
+        return Err(no_volumes(platform, volume));
     }
     if let Some(drive) = flags.drive.first() {
-        return Err(refused(
+        return refused(
             &format!("--drive {drive}"),
             "its block device is not there yet; use --machine microvm, qemu or process",
-        ));
+        );
     }
-    if flags.health.health_cmd.is_some() {
-        return Err(refused(
-            "--health-cmd",
-            "the check is run through the overlay, which its machines do not have",
-        ));
-    }
-    if let Some(firecracker::Lack { why, remedy }) = firecracker::lack(flags.accel != Some(Accel::Kvm)) {
+    let try_it = flags.accel != Some(Accel::Kvm);
+    let lack = match platform {
+        Platform::CloudHypervisor => cloud_hypervisor::lack(try_it),
+        _ => firecracker::lack(try_it),
+    };
+    if let Some(firecracker::Lack { why, remedy }) = lack {
         let then = if remedy.is_empty() { String::new() } else { format!("; {remedy}") };
-        return Err(Fault::new(format!("--machine firecracker does not work here: {why}{then}")));
+        return Err(Fault::new(format!("--machine {machine} does not work here: {why}{then}")));
     }
     if *network == Network::None {
         return Ok(());
     }
     tap::allowed().map_err(|e| {
         Fault::new(format!(
-            "--machine firecracker: this user may make no tap device ({e}), and Firecracker has no other network: run it as root, or \
+            "--machine {machine}: this user may make no tap device ({e}), and {monitor} has no other network here: run it as root, or \
              with --network none"
         ))
     })
@@ -71,26 +85,34 @@ fn is_of_memory(words: &str) -> bool {
     words.split(',').any(|word| word == "type=tmpfs")
 }
 
-fn no_volumes(volume: &str) -> Fault {
-    refused(
-        &format!("-v {volume}"),
-        "Firecracker shares no directories of this host (it has neither 9p nor virtio-fs); use --machine microvm or process",
-    )
+fn no_volumes(platform: Platform, volume: &str) -> Fault {
+    let why = match platform {
+        Platform::CloudHypervisor => {
+            "shares directories of this host by virtio-fs only, for which there is no driver yet"
+        }
+        _ => "shares no directories of this host (it has neither 9p nor virtio-fs)",
+    };
+    let monitor = platform.monitor();
+    refused(platform, &format!("-v {volume}"), &format!("{monitor} {why}; use --machine microvm or process"))
 }
 
 /// The same of volumes that the project file names.
-pub fn check_volumes(volumes: &[Mount]) -> Result<()> {
+pub fn check_volumes(platform: Platform, volumes: &[Mount]) -> Result<()> {
     match volumes.first() {
-        Some(volume) => Err(no_volumes(&format!("{}:{}", volume.host.display(), volume.guest))),
+        Some(volume) => Err(no_volumes(platform, &format!("{}:{}", volume.host.display(), volume.guest))),
         None => Ok(()),
     }
 }
 
-/// The overlay's line is a port of a console device, which Firecracker has not. Said unless the user has left it out.
-pub fn say_without_overlay(overlay: &mut bool) {
-    if std::mem::take(overlay) {
+/// Whether the machine has an overlay, whose line is on the socket device here. Said unless the user has left it out.
+pub fn has_overlay(platform: Platform, wanted: bool, set: &BTreeMap<String, String>) -> bool {
+    let is_left_out = set.get("vsock").is_some_and(|choice| choice == "off");
+    if wanted && is_left_out {
+        let monitor = platform.monitor();
         eprintln!(
-            "unilith: this machine has no overlay (exec, attach, cp, trace, top, --health-cmd): Firecracker has no console device for it"
+            "unilith: this machine has no overlay (exec, attach, cp, trace, top, --health-cmd): its line is on {monitor}'s socket \
+             device, and --set vsock=off leaves the driver out"
         );
     }
+    wanted && !is_left_out
 }

@@ -55,6 +55,8 @@ pub enum MachineKind {
     Process,
     /// Firecracker, which needs KVM.
     Firecracker,
+    /// Cloud Hypervisor, which needs KVM.
+    CloudHypervisor,
 }
 
 /// The flags of `run` and `build`.
@@ -380,9 +382,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     drop(progress);
 
-    if platform == Platform::Firecracker {
-        crate::monitor::check_volumes(&volumes)?;
-        crate::monitor::say_without_overlay(&mut overlay);
+    if platform.is_lean_monitor() {
+        crate::monitor::check_volumes(platform, &volumes)?;
+        overlay = crate::monitor::has_overlay(platform, overlay, &set);
     }
     let health = flags.health.check(image.config.health.as_ref(), overlay)?;
     let memory = memory(flags, &image)?;
@@ -543,8 +545,12 @@ fn platform(flags: &Flags, network: &Network) -> Result<(Platform, Option<String
             Platform::Process
         }
         MachineKind::Firecracker => {
-            crate::monitor::check(flags, network)?;
+            crate::monitor::check(Platform::Firecracker, flags, network)?;
             Platform::Firecracker
+        }
+        MachineKind::CloudHypervisor => {
+            crate::monitor::check(Platform::CloudHypervisor, flags, network)?;
+            Platform::CloudHypervisor
         }
     };
     Ok((platform, None))

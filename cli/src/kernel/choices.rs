@@ -71,6 +71,11 @@ pub const CHOICES: [Choice; 21] = [
     ),
     // Put in where a disk is mounted.
     part("ext4", "disks (/dev/vda) and the file system ext4", &[("off", ""), ("on", "ext4")]),
+    part(
+        "vsock",
+        "the overlay and `stop` on Firecracker and Cloud Hypervisor",
+        &[("on", "vsock"), ("off", "")],
+    ),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     part(
         "packet",
@@ -335,6 +340,7 @@ mod tests {
                 "sched-preempt",
                 "smp",
                 "net-tcpip",
+                "vsock",
                 "net-unix",
                 "net-packet",
                 "net-tun",
@@ -363,6 +369,7 @@ mod tests {
                 "sched-preempt",
                 "smp",
                 "net-tcpip",
+                "vsock",
                 "net-unix",
                 "net-packet",
                 "net-tun",

@@ -8,7 +8,7 @@ use crate::{
 };
 use serde::Serialize;
 use std::process::{Command, Stdio};
-use unilith_machine::{accel, dirs, firecracker, qemu, support};
+use unilith_machine::{accel, cloud_hypervisor, dirs, firecracker, qemu, support};
 use unilith_network::{nat, passt, tap};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -44,7 +44,13 @@ pub fn act(args: &Args) -> Result<u8> {
         emulator(),
         kvm(),
         process_machines(),
-        firecrackers(),
+        machines_of("Firecracker", "firecracker", firecracker::version(), firecracker::lack),
+        machines_of(
+            "Cloud Hypervisor",
+            "cloud-hypervisor",
+            cloud_hypervisor::version(),
+            cloud_hypervisor::lack,
+        ),
         tap_device(),
         translation(),
         user_network(),
@@ -115,22 +121,25 @@ fn process_machines() -> Finding {
     Finding { what, state: Health::Limited, found, remedy: None }
 }
 
-/// The machines of `--machine firecracker`.
-fn firecrackers() -> Finding {
-    let what = "Firecracker";
-    let version = firecracker::version();
+/// The machines of a monitor that has to be there, and of which nobody needs to have heard.
+fn machines_of(
+    what: &'static str,
+    machine: &str,
+    version: std::result::Result<String, firecracker::Lack>,
+    lack: fn(bool) -> Option<firecracker::Lack>,
+) -> Finding {
     let lack = match &version {
         // Whether KVM works was found out a moment ago.
-        Ok(_) => firecracker::lack(true),
+        Ok(_) => lack(true),
         Err(lack) => Some(lack.clone()),
     };
     match (version, lack) {
-        (Ok(version), None) => good(what, format!("{version}, and KVM works: --machine firecracker")),
+        (Ok(version), None) => good(what, format!("{version}, and KVM works: --machine {machine}")),
         (version, lack) => Finding {
             what,
             state: Health::Limited,
             found: format!(
-                "no --machine firecracker: {}{}",
+                "no --machine {machine}: {}{}",
                 version.map(|version| format!("{version} is there; ")).unwrap_or_default(),
                 lack.as_ref().map_or("", |lack| &lack.why)
             ),

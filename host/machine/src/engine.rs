@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The process under a machine: QEMU, Firecracker, or the kernel itself as a contained process. All have a console, a status line
+//! The process under a machine: QEMU, Firecracker, Cloud Hypervisor, or the kernel itself as a contained process. All have a console, a status line
 //! and messages of their own, and end with the thread that started them.
+
+mod monitors;
 
 use crate::{
     MachineError, backlog,
@@ -12,6 +14,7 @@ use crate::{
     link::Link,
     privileges, qemu,
     record::{Accel, Mount, Platform, Spec},
+    vsock,
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -57,13 +60,15 @@ enum Control {
     Qmp(UnixStream),
     /// Firecracker's API: Ctrl-Alt-Del.
     Api(PathBuf),
+    /// Cloud Hypervisor: a connection to a port of the machine. The console's terminal ends with the machine, not before.
+    Vsock { folder: PathBuf, _terminal: File },
     /// A process machine: SIGTERM.
     Signal,
 }
 
 impl Handle {
-    /// Asks the machine to stop: a break on the console of QEMU's machine, Ctrl-Alt-Del on Firecracker's, SIGTERM to a process
-    /// machine. The kernel turns each into the program's stop signal. `false`: it cannot be asked.
+    /// Asks the machine to stop: a break on the console of QEMU's machine, Ctrl-Alt-Del on Firecracker's, a
+    /// connection to Cloud Hypervisor's, SIGTERM to a process machine. The kernel turns each into the program's stop signal. `false`: it cannot be asked.
     pub fn ask(&mut self) -> bool {
         const REQUEST: &str = concat!(
             r#"{"execute":"qmp_capabilities"}"#,
@@ -74,6 +79,7 @@ impl Handle {
         match &mut self.control {
             Control::Qmp(control) => control.write_all(REQUEST.as_bytes()).is_ok(),
             Control::Api(socket) => firecracker::api::ask_for_the_end(socket).is_ok(),
+            Control::Vsock { folder, .. } => vsock::ask_for_the_end(folder).is_ok(),
             Control::Signal => pidfd_send_signal(&self.pidfd, Signal::TERM).is_ok(),
         }
     }
@@ -122,7 +128,8 @@ pub fn start(
     match spec.platform {
         Platform::Process => process(spec, files, link, overlay, drives, shares),
         Platform::Microvm | Platform::Q35 => emulator(spec, files, link, overlay, drives),
-        Platform::Firecracker => microvm(spec, folder, &files, link),
+        Platform::Firecracker => monitors::microvm(spec, folder, &files, link, overlay),
+        Platform::CloudHypervisor => monitors::cloud_hypervisor(spec, folder, &files, link, overlay),
     }
 }
 
@@ -189,52 +196,6 @@ fn emulator(
 
 fn pin(child: &Child) -> io::Result<OwnedFd> {
     Ok(pidfd_open(rustix::process::Pid::from_child(child), PidfdFlags::empty())?)
-}
-
-fn microvm(spec: &Spec, folder: &Path, files: &BootFiles, link: &Link) -> Result<Engine, MachineError> {
-    let failed = |what: &str, e: io::Error| MachineError::Monitor(format!("{what}: {e}"));
-    let parts = firecracker::config::Parts {
-        kernel: &spec.kernel,
-        initrd: &files.initrd,
-        boot_args: &files.append,
-        cpus: spec.cpus,
-        memory: spec.memory,
-        tap: link.for_firecracker().map(|name| (name, spec.mac())),
-    };
-    // The environment of the program is in it, which may hold passwords.
-    let config = unlisted(&parts.to_json()?).map_err(|e| failed("no memfd", e))?;
-    let socket = folder.join(firecracker::API_SOCKET);
-    match std::fs::remove_file(&socket) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            return Err(MachineError::file("cannot remove", &socket)(e));
-        }
-        _ => {}
-    }
-    let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
-    let pipe = || io::pipe().map_err(|e| failed("no pipe", e));
-    let ((from, to), (input, input_end)) = (pipe()?, pipe()?);
-    let end = to.try_clone().map_err(|e| failed("no pipe", e))?;
-    let mut command = Command::new(firecracker::program());
-    command.args(["--id", &spec.id, "--api-sock", firecracker::API_SOCKET, "--level", "Error"]);
-    // Its log would be on the console otherwise.
-    command.args(["--log-path", "/proc/self/fd/2"]);
-    command.arg("--config-file").arg(format!("/proc/self/fd/{}", config.as_raw_fd()));
-    command.current_dir(folder).stdin(input).stdout(to);
-    let opened = [spec.kernel.as_path(), &files.initrd, folder];
-    let needed = privileges::needed(spec, &qemu::Link::None, opened);
-    let mut child = spawn(command, vec![config.as_raw_fd()], needed).map_err(|e| {
-        let program = firecracker::program();
-        failed(&format!("cannot start {}", program.to_string_lossy()), e)
-    })?;
-    let pidfd = pin(&child).map_err(|e| failed("cannot watch Firecracker", e))?;
-    let watched = pidfd.try_clone().map_err(|e| failed("cannot watch Firecracker", e))?;
-    let typed = console_end.try_clone().map_err(|e| failed("cannot share the console", e))?;
-    firecracker::streams::Output { from, end, pidfd: watched, console: console_end, status: status_end }
-        .serve();
-    firecracker::streams::feed(typed, input_end);
-    let messages = child.stderr.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
-    let handle = Handle { pidfd, control: Control::Api(socket) };
-    Ok(Engine { pid: child.id(), isolation: None, console, status, messages, handle })
 }
 
 /// Whether the file system of a folder keeps the attributes that QEMU wants to set.

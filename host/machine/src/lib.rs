@@ -23,6 +23,7 @@
 pub mod accel;
 mod backlog;
 pub mod boot;
+pub mod cloud_hypervisor;
 pub mod console_log;
 mod console_times;
 pub mod contained;
@@ -47,6 +48,7 @@ pub mod supervisor;
 pub mod support;
 pub mod times;
 mod turns;
+pub mod vsock;
 
 /// Why a machine could not be started, found or stopped. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -100,9 +102,9 @@ pub enum MachineError {
     )]
     NoUserNetwork(String),
     #[error(
-        "Firecracker has tap devices only, and this user may make none: run it as root, with --network none, or with another --machine"
+        "{0} has tap devices only here, and this user may make none: run it as root, with --network none, or with another --machine"
     )]
-    NoUserNetworkOfFirecracker,
+    NoUserNetworkOf(&'static str),
     #[error("cannot start the machine's process: {0}")]
     Process(String),
     #[error("{0}")]

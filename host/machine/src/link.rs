@@ -101,8 +101,8 @@ impl Link {
                 Err(error) => return Err(error.into()),
             },
         };
-        if tap.is_none() && spec.platform == Platform::Firecracker {
-            return Err(MachineError::NoUserNetworkOfFirecracker);
+        if tap.is_none() && spec.platform.opens_tap_by_name() {
+            return Err(MachineError::NoUserNetworkOf(spec.platform.monitor()));
         }
         let Some(tap) = tap else {
             let (forwarded, routes) = share(&published, listeners)?;
@@ -141,7 +141,7 @@ impl Link {
         let routes = listeners.into_iter().zip(&published).map(route).collect();
         let device = match spec.platform {
             // It opens the device by its name, which one at a time can: nobody holds it in between.
-            Platform::Firecracker => {
+            platform if platform.opens_tap_by_name() => {
                 tap.leave().map_err(|source| TapError::Setup { name: tap.name.clone(), source })?;
                 None
             }
@@ -195,8 +195,8 @@ impl Link {
         }
     }
 
-    /// The tap device that Firecracker is to open.
-    pub fn for_firecracker(&self) -> Option<&str> {
+    /// The tap device, for a monitor that opens it by its name.
+    pub fn tap_by_name(&self) -> Option<&str> {
         match &self.connection {
             Connection::Tap { device, .. } => Some(device),
             _ => None,

@@ -151,7 +151,9 @@ impl Line<'_> {
         }
         let virtio = |device: &str| match self.platform {
             Platform::Microvm => format!("{device}-device"),
-            Platform::Q35 | Platform::Process | Platform::Firecracker => format!("{device}-pci"),
+            Platform::Q35 | Platform::Process | Platform::Firecracker | Platform::CloudHypervisor => {
+                format!("{device}-pci")
+            }
         };
         put(&["-device", &virtio("virtio-rng")]);
         let netdev = match &self.link {
@@ -258,11 +260,15 @@ fn machine(platform: Platform, kernel: KernelKind) -> &'static str {
         (Platform::Microvm, KernelKind::Linux) => {
             "microvm,x-option-roms=off,isa-serial=on,acpi=off,rtc=on,pit=on,pic=on,auto-kernel-cmdline=on"
         }
-        // Process machines and Firecracker's have no QEMU; their images boot there as well.
-        (Platform::Q35 | Platform::Process | Platform::Firecracker, KernelKind::Micro) => "q35",
-        (Platform::Q35 | Platform::Process | Platform::Firecracker, KernelKind::Linux) => {
-            "q35,smbus=off,sata=off"
-        }
+        // Process machines, Firecracker's and Cloud Hypervisor's have no QEMU; their images boot there as well.
+        (
+            Platform::Q35 | Platform::Process | Platform::Firecracker | Platform::CloudHypervisor,
+            KernelKind::Micro,
+        ) => "q35",
+        (
+            Platform::Q35 | Platform::Process | Platform::Firecracker | Platform::CloudHypervisor,
+            KernelKind::Linux,
+        ) => "q35,smbus=off,sata=off",
     }
 }
 

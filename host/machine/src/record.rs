@@ -30,6 +30,9 @@ pub enum Platform {
     Q35,
     /// Firecracker under KVM, with virtio-mmio.
     Firecracker,
+    /// Cloud Hypervisor under KVM, with virtio-pci.
+    #[serde(rename = "cloud-hypervisor")]
+    CloudHypervisor,
     /// No virtual machine: one contained Linux process.
     Process,
 }
@@ -42,11 +45,22 @@ impl Platform {
         self == Platform::Process
     }
 
+    /// Firecracker and Cloud Hypervisor, which are alike in what they lack beside QEMU.
+    pub fn is_lean_monitor(self) -> bool {
+        matches!(self, Platform::Firecracker | Platform::CloudHypervisor)
+    }
+
+    /// The monitor opens the machine's tap device by its name, and the device stays until it is removed.
+    pub fn opens_tap_by_name(self) -> bool {
+        self.is_lean_monitor()
+    }
+
     /// What the process under the machine is called in messages.
     pub fn monitor(self) -> &'static str {
         match self {
             Platform::Microvm | Platform::Q35 => "QEMU",
             Platform::Firecracker => "Firecracker",
+            Platform::CloudHypervisor => "Cloud Hypervisor",
             Platform::Process => "the machine",
         }
     }

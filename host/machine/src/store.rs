@@ -8,7 +8,7 @@
 use crate::{
     MachineError, console_log, events, private,
     process::Process,
-    record::{Connection, Health, Mount, Outcome, Phase, Platform, Spec, State, now_ms},
+    record::{Connection, Health, Mount, Outcome, Phase, Spec, State, now_ms},
 };
 use rustix::process::Signal;
 use std::{
@@ -534,7 +534,7 @@ impl Held {
         }
         // Devices of QEMU's machines go with QEMU.
         if let Some(Connection::Tap { device, .. }) = &self.state.connection
-            && self.spec.platform == Platform::Firecracker
+            && self.spec.platform.opens_tap_by_name()
             && let Err(error) = tap::remove(device)
         {
             self.state.notes.push(format!("the tap device {device} is left behind: {error}"));

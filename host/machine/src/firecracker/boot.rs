@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel is told. Firecracker's command line is short, and a program's environment may be long: what does not fit goes
+//! What the kernel is told. Firecracker's command line is short, and so is what Cloud Hypervisor's API takes at once; a program's
+//! environment may be long. What does not fit goes
 //! behind the root archive, in an initial RAM disk that is made for this machine alone.
 
-use super::config::MAX_BOOT_ARGS;
 use crate::{MachineError, boot::BootFiles};
 use api_boot::BootConfig;
 use std::{
@@ -12,11 +12,11 @@ use std::{
     path::Path,
 };
 
-/// The command line, and an initial RAM disk: the root archive itself, or a copy of it in `own`.
-pub fn files(root: &Path, own: &Path, config: &BootConfig) -> Result<BootFiles, MachineError> {
+/// The command line, of `most` bytes, and an initial RAM disk: the root archive itself, or a copy of it in `own`.
+pub fn files(root: &Path, own: &Path, config: &BootConfig, most: usize) -> Result<BootFiles, MachineError> {
     let config = BootConfig { status_on_console: true, ..config.clone() };
     let append = config.encode();
-    if append.len() <= MAX_BOOT_ARGS {
+    if append.len() <= most {
         return Ok(BootFiles { initrd: root.to_path_buf(), append, sites: None, pod: Vec::new() });
     }
     let offset =
@@ -43,6 +43,7 @@ fn append_to_copy(root: &Path, own: &Path, text: &[u8]) -> std::io::Result<u64> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::firecracker::config::MAX_BOOT_ARGS;
 
     #[test]
     fn settings_that_do_not_fit_follow_the_root_archive() {
@@ -50,11 +51,11 @@ mod tests {
         let (root, own) = (folder.path().join("root"), folder.path().join("own"));
         fs::write(&root, [7; 5000]).unwrap();
         let mut config = BootConfig { args: vec!["/bin/x".into()], ..BootConfig::default() };
-        let short = files(&root, &own, &config).unwrap();
+        let short = files(&root, &own, &config, MAX_BOOT_ARGS).unwrap();
         assert_eq!((short.initrd, short.append.as_str()), (root.clone(), "status=console -- /bin/x"));
         assert!(!own.exists());
         config.env.push(("LONG".into(), "\u{e4} \"".repeat(1000)));
-        let long = files(&root, &own, &config).unwrap();
+        let long = files(&root, &own, &config, MAX_BOOT_ARGS).unwrap();
         assert_eq!(long.initrd, own);
         assert!(long.append.len() <= MAX_BOOT_ARGS, "{}", long.append);
         let front = BootConfig::decode(&long.append).unwrap();

@@ -2,7 +2,7 @@
 //! Firecracker's configuration file (its `docs/getting-started.md`, "Configuring the microVM without sending API requests"; the
 //! fields are those of `src/firecracker/swagger/firecracker.yaml`). It refuses files with fields that it does not know.
 
-use crate::MachineError;
+use crate::{MachineError, vsock};
 use serde::Serialize;
 use std::path::Path;
 
@@ -25,6 +25,15 @@ pub struct Config<'a> {
     network_interfaces: Vec<NetworkInterface>,
     /// The device that random bytes come from.
     entropy: Entropy,
+    /// The device of the overlay's line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vsock: Option<Vsock>,
+}
+
+#[derive(Debug, Serialize)]
+struct Vsock {
+    guest_cid: u32,
+    uds_path: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -63,6 +72,8 @@ pub struct Parts<'a> {
     pub memory: u64,
     /// The tap device, and the address of the machine's side.
     pub tap: Option<(&'a str, [u8; 6])>,
+    /// The machine has a socket device.
+    pub vsock: bool,
 }
 
 impl Parts<'_> {
@@ -86,6 +97,7 @@ impl Parts<'_> {
             drives: [],
             network_interfaces: self.tap.into_iter().map(interface).collect(),
             entropy: Entropy {},
+            vsock: self.vsock.then_some(Vsock { guest_cid: vsock::GUEST_CID, uds_path: vsock::SOCKET }),
         };
         serde_json::to_string(&config)
             .map_err(|e| MachineError::Monitor(format!("Firecracker's configuration: {e}")))
@@ -93,10 +105,10 @@ impl Parts<'_> {
 }
 
 /// JSON has text only.
-fn text(path: &Path) -> Result<&str, MachineError> {
+pub fn text(path: &Path) -> Result<&str, MachineError> {
     path.to_str().ok_or_else(|| {
         MachineError::Monitor(format!(
-            "{} is no UTF-8, and Firecracker takes no other names: move it, or use another --machine",
+            "{} is no UTF-8, and this monitor takes no other names: move it, or use another --machine",
             path.display()
         ))
     })
@@ -115,6 +127,7 @@ mod tests {
             cpus: 2,
             memory: (64 << 20) + 4096,
             tap: Some(("unilith3", [0x52, 0x55, 1, 0x23, 0x45, 0x67])),
+            vsock: true,
         }
     }
 
@@ -133,15 +146,17 @@ mod tests {
                 { "iface_id": "net0", "host_dev_name": "unilith3", "guest_mac": "52:55:01:23:45:67" },
             ],
             "entropy": {},
+            "vsock": { "guest_cid": 3, "uds_path": "vsock.sock" },
         });
         assert_eq!(json, expected);
     }
 
     #[test]
-    fn a_machine_without_a_network_has_no_interface() {
-        let json: serde_json::Value =
-            serde_json::from_str(&Parts { tap: None, ..parts() }.to_json().unwrap()).unwrap();
+    fn a_machine_without_a_network_and_an_overlay_has_neither_device() {
+        let bare = Parts { tap: None, vsock: false, ..parts() };
+        let json: serde_json::Value = serde_json::from_str(&bare.to_json().unwrap()).unwrap();
         assert_eq!(json["network-interfaces"], serde_json::json!([]));
+        assert_eq!(json.get("vsock"), None);
     }
 
     #[test]

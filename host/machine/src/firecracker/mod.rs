@@ -81,12 +81,17 @@ pub fn lack(try_it: bool) -> Option<Lack> {
     if let Err(lack) = version() {
         return Some(lack);
     }
+    lack_of_kvm("Firecracker", try_it)
+}
+
+/// What keeps a monitor from running machines under KVM.
+pub fn lack_of_kvm(monitor: &str, try_it: bool) -> Option<Lack> {
     let obstacle = accel::obstacle().or_else(|| {
         let probe = (try_it && accel::can_be_tried()).then(accel::probe)?;
         (!probe.works).then_some(probe)
     })?;
     let remedy = obstacle.remedy.unwrap_or_default();
-    Some(Lack { why: format!("Firecracker needs KVM, but {}", obstacle.why), remedy })
+    Some(Lack { why: format!("{monitor} needs KVM, but {}", obstacle.why), remedy })
 }
 
 #[cfg(test)]

@@ -41,15 +41,16 @@
 //! | `stderr` | `own`: as plain streams, standard error is marked on the console |
 //!
 //! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
-//! streams they are not translated (no CR before LF, no echo). Of their input the byte 16 (DLE) is sent twice, and DLE before
-//! the byte 4 (EOT) ends it; a terminal's line discipline sees all bytes as they are. With
+//! streams they are not translated (no CR before LF, no echo). Of their input the byte 16 (DLE) is sent twice, DLE before
+//! the byte 4 (EOT) ends it, and DLE before the letter J is a line feed; a terminal's line discipline sees all bytes as they are. With
 //! `stderr=own` DLE is sent twice in their output as well, and standard error is between DLE and the byte 2 (STX) and DLE and the
 //! byte 3 (ETX); what the kernel itself writes there has no marks. A *break* on that port (16550 LSR
 //! bit 4) asks the machine to stop: the program gets the `stop` signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
-//! [`Status`] a line. It works from the first instruction, before any driver. Firecracker has no such port: there they share
-//! the console from the moment on in which the command line was read, and i8042's keyboard interrupt is what a break is elsewhere.
+//! [`Status`] a line. It works from the first instruction, before any driver. Firecracker and Cloud Hypervisor have no such
+//! port: there they share the console from the moment on in which the command line was read. What a break is elsewhere is i8042's
+//! keyboard interrupt on the former, and a stream to [`vsock::END_PORT`] on the latter.
 //!
 //! **The root file system**: one cpio archive ("newc", format 070701) as the initial RAM disk. Files of 4 KiB or
 //! more have their data at a multiple of 4096 from the start of the archive (the host pads the file name with NUL
@@ -74,7 +75,7 @@ mod input;
 mod output;
 mod port;
 
-pub use input::{INPUT_END, Input, InputDecoder, encode_input};
+pub use input::{INPUT_END, Input, InputDecoder, encode_input, escape_line_feeds};
 pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size};
 pub use port::{PortDecoder, STATUS_BEGIN, STATUS_END, encode_port};
 
@@ -82,6 +83,18 @@ pub use port::{PortDecoder, STATUS_BEGIN, STATUS_END, encode_port};
 pub const STATUS_PORT: u16 = 0xe9;
 /// The I/O port that ends QEMU (`isa-debug-exit,iobase=0xf4,iosize=0x04`). The exit code travels as [`Status::Exit`].
 pub const EXIT_PORT: u16 = 0xf4;
+
+/// Ports of stream sockets (virtio-vsock), on monitors that have no console device with ports. The machine connects to
+/// the first two, and the host to the last one.
+pub mod vsock {
+    /// The overlay's line.
+    pub const LINE_PORT: u32 = 1024;
+    /// The overlay's part of the kernel, from its first byte to its last one.
+    pub const TOOLS_PORT: u32 = 1025;
+    /// A connection to it is the request to end; it is closed at once.
+    pub const END_PORT: u32 = 1026;
+}
+
 /// Most memory of a machine, in bytes: as far as the kernel sees physical memory.
 pub const MAX_MEMORY: u64 = 512 << 30;
 

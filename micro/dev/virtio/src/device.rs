@@ -18,6 +18,7 @@ impl Kind {
     pub const CONSOLE: Kind = Kind(3);
     pub const ENTROPY: Kind = Kind(4);
     pub const NINEP: Kind = Kind(9);
+    pub const SOCKET: Kind = Kind(19);
 }
 
 /// Status bits (virtio 1.2, 2.1).

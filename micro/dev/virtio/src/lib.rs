@@ -15,6 +15,7 @@ extern crate std;
 pub mod block;
 pub mod console;
 mod device;
+mod direction;
 pub mod entropy;
 mod mmio;
 pub mod net;
@@ -22,6 +23,8 @@ pub mod net;
 pub mod ninep;
 mod pci;
 mod queue;
+#[cfg(feature = "vsock")]
+pub mod vsock;
 
 pub use device::{Device, Kind, discover};
 pub use queue::{Area, Full, Queue, Used};

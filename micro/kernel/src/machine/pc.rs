@@ -118,18 +118,38 @@ impl Devices {
         nvme::start(give);
     }
 
-    /// What opens the overlay's channel: a port of the console device, which is started only then.
+    /// What opens the overlay's channel: a port of the console device or a stream of the socket device, which is started only
+    /// then.
     #[cfg(feature = "overlay")]
     pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
-        let index = self.0.iter().position(|d| d.kind() == Kind::CONSOLE)?;
-        *CONSOLE.lock() = Some(self.0.remove(index));
-        Some(open_line)
+        let open = if let Some(index) = self.0.iter().position(|d| d.kind() == Kind::CONSOLE) {
+            *LINE_DEVICE.lock() = Some(self.0.remove(index));
+            open_port
+        } else {
+            #[cfg(not(feature = "vsock"))]
+            return None;
+            #[cfg(feature = "vsock")]
+            {
+                let index = self.0.iter().position(|d| d.kind() == Kind::SOCKET)?;
+                *LINE_DEVICE.lock() = Some(self.0.remove(index));
+                stream::open
+            }
+        };
+        Some(open)
     }
 
     /// All devices that have a driver were taken.
     pub fn finish(self) -> Result<(), String> {
         for device in self.0 {
             let kind: Kind = device.kind();
+            #[cfg(feature = "vsock")]
+            if kind == Kind::SOCKET {
+                // Without the overlay: the host asks for the end over it.
+                if let Err(e) = virtio::vsock::start(device) {
+                    log::error!("the socket device does not start: {e:?}");
+                }
+                continue;
+            }
             // Of a linked program that makes no sockets: its driver is not in the image.
             if cfg!(feature = "linked") && kind == Kind::NETWORK {
                 continue;
@@ -144,9 +164,9 @@ impl Devices {
 #[cfg(feature = "overlay")]
 const LINE: &str = "unilith.overlay";
 
-/// The console device until somebody opens the line: the program need not wait for it.
+/// The line's device until somebody opens it: the program need not wait for it.
 #[cfg(feature = "overlay")]
-static CONSOLE: SpinLock<Option<Device>> = SpinLock::new(None);
+static LINE_DEVICE: SpinLock<Option<Device>> = SpinLock::new(None);
 
 #[cfg(feature = "overlay")]
 struct LinePort(Arc<console::Port>);
@@ -172,8 +192,8 @@ impl Transport for LinePort {
 
 /// Starts the device, and waits until the host has named the port.
 #[cfg(feature = "overlay")]
-fn open_line() -> Arc<dyn Transport> {
-    let device = CONSOLE.lock().take();
+fn open_port() -> Arc<dyn Transport> {
+    let device = LINE_DEVICE.lock().take();
     if let Some(Err(e)) = device.map(console::start) {
         log::error!("the console device does not start, so there is no overlay: {e:?}");
     }
@@ -188,3 +208,7 @@ fn open_line() -> Arc<dyn Transport> {
     port.open();
     Arc::new(LinePort(port))
 }
+
+/// The line and its tools over streams to the host.
+#[cfg(all(feature = "overlay", feature = "vsock"))]
+mod stream;

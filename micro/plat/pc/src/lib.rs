@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The platform of a PC: guest of QEMU (q35, microvm) or Firecracker, entered by PVH. Implements every symbol of
+//! The platform of a PC: guest of QEMU (q35, microvm), Firecracker or Cloud Hypervisor, entered by PVH. Implements every symbol of
 //! `api-plat`; `docs/explanation/entry.md` explains the design of boot, entry and exit.
 //!
 //! Invariants this crate owns:
@@ -109,6 +109,10 @@ pub use plat_x86::crash::{panic, print_backtrace};
 pub use plat_x86::entropy::add_entropy;
 #[cfg(all(not(test), feature = "smp"))]
 pub use processors::start as start_processors;
+#[cfg(not(test))]
+pub use serial::request_end;
+#[cfg(not(test))]
+pub use tools::set_source as set_tools_source;
 pub use windows::{Line, VirtioWindow, Windows};
 
 pub use api_plat::PHYS;

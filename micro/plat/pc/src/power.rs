@@ -122,6 +122,10 @@ fn unilith_machine_failed(reason: &str) -> ! {
 /// QEMU's power-management port on q35, and the value for "soft off" (ACPI 4.8.3.2.1, SLP_EN with SLP_TYP 0).
 const ACPI_CONTROL: u16 = 0x604;
 const SOFT_OFF: u16 = 0x2000;
+/// Cloud Hypervisor's sleep control register (ACPI 4.8.3.7), and the value for "soft off" (SLP_EN with SLP_TYP 5). It takes the
+/// keyboard controller's reset line for a reboot.
+const SLEEP_CONTROL: u16 = 0x600;
+const SLEEP_OFF: u8 = 0x34;
 
 fn off(success: bool) -> ! {
     // SAFETY: each of these ends the machine or does nothing: QEMU's exit device, ACPI, the keyboard controller's
@@ -130,6 +134,10 @@ fn off(success: bool) -> ! {
         asm!("cli");
         outl(EXIT_PORT, u32::from(!success));
         outw(ACPI_CONTROL, SOFT_OFF);
+        // Elsewhere something else may be there.
+        if listener() == ON_CONSOLE {
+            outb(SLEEP_CONTROL, SLEEP_OFF);
+        }
         outb(0x64, 0xfe);
         // Firecracker sees to it soon, and would take a triple fault until then for a failure.
         while listener() == ON_CONSOLE {

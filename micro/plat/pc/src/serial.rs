@@ -186,6 +186,12 @@ fn unilith_plat_console_break() -> bool {
     BROKE.swap(false, Ordering::Acquire)
 }
 
+/// The host asks for the end by another way than a break.
+pub fn request_end() {
+    BROKE.store(true, Ordering::Release);
+    call_handler();
+}
+
 /// Interrupt context. The receive interrupt goes off until the input was read: the line is free for a break then.
 fn interrupted(_: usize) {
     if line_status() & DATA_READY != 0 {
@@ -197,11 +203,9 @@ fn interrupted(_: usize) {
 
 /// The keyboard controller (i8042): a monitor without breaks sends Ctrl-Alt-Del.
 mod keyboard {
-    use super::{BROKE, call_handler};
     use crate::interrupt;
     use crate::windows::Line;
     use crate::x86::inb;
-    use core::sync::atomic::Ordering;
 
     const DATA: u16 = 0x60;
     const STATUS: u16 = 0x64;
@@ -230,8 +234,7 @@ mod keyboard {
                 inb(DATA)
             };
             if byte == DELETE {
-                BROKE.store(true, Ordering::Release);
-                call_handler();
+                super::request_end();
             }
         }
     }

@@ -3,13 +3,25 @@
 //! first comes. It has its place in the address space from the linker (`link.ld`), so nothing is to be relocated.
 
 use crate::{asm, fw_cfg::Device, paging};
-use abi::{PAGE_SIZE, Result, errno::ENOMEM};
+use abi::{PAGE_SIZE, Result, errno::EIO, errno::ENOMEM, errno::ENOSYS};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
+use api_mem::Frame;
 
 /// The host's name of it.
 const NAME: &[u8] = b"opt/unilith/overlay";
+
+/// Gives each of so many pages of it in turn.
+type Source = fn(usize, &mut dyn FnMut(Frame)) -> Result<()>;
+
+/// Where it comes from on monitors that have no firmware configuration device.
+static SOURCE: SpinLock<Option<Source>> = SpinLock::new(None);
+
+/// Names another source for machines without a firmware configuration device.
+pub fn set_source(source: Source) {
+    *SOURCE.lock() = Some(source);
+}
 
 static IS_THERE: SpinLock<bool> = SpinLock::new(false);
 
@@ -22,7 +34,15 @@ fn unilith_plat_load_tools() -> Result<()> {
     let count = (end - start) as usize / PAGE_SIZE;
     let mut frames = Vec::new();
     frames.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
-    Device::open()?.pages(NAME, count, &mut |frame| frames.push(frame))?;
+    let give = &mut |frame| frames.push(frame);
+    let source = *SOURCE.lock();
+    match (Device::open(), source) {
+        (Err(ENOSYS), Some(source)) => source(count, give)?,
+        (device, _) => device?.pages(NAME, count, give)?,
+    }
+    if frames.len() != count {
+        return Err(EIO);
+    }
     // Not held before: pages are made without locks.
     let mut is_there = IS_THERE.lock();
     if !*is_there {
