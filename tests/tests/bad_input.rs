@@ -125,41 +125,62 @@ fn kernel_choices_that_do_not_exist_are_answered_with_those_that_do() {
     );
 }
 
-#[test]
-fn firecracker_that_is_not_there_is_named_with_what_to_do() {
+/// What is said of a monitor that is not there, and of programs that print other than they should as their version.
+fn monitor_is_named(machine: &str, variable: &str, others: [(&str, &str); 2]) {
     let mut unilith = unilith();
-    let run = ["--machine", "firecracker", "--network", "none", "cpio:root.cpio", "/x"];
-    unilith.set("UNILITH_FIRECRACKER", "/nowhere/firecracker");
-    refused(&unilith, &run, &["there is no /nowhere/firecracker", "PATH", "UNILITH_FIRECRACKER"]);
+    let run = ["--machine", machine, "--network", "none", "cpio:root.cpio", "/x"];
+    let nowhere = format!("/nowhere/{machine}");
+    unilith.set(variable, &nowhere);
+    refused(&unilith, &run, &[&format!("there is no {nowhere}"), "PATH", variable]);
     let other = unilith.path("other");
-    for (prints, says) in [
-        ("QEMU emulator version 7.2", "does not say that it is Firecracker"),
-        ("Firecracker v1.11.0", "Firecracker v1.11.0 is too old: 1.12"),
-    ] {
+    for (prints, says) in others {
         fs::write(&other, format!("#!/bin/sh\necho {prints}\n")).unwrap();
         fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
-        unilith.set("UNILITH_FIRECRACKER", &other);
+        unilith.set(variable, &other);
         refused(&unilith, &run, &[says]);
     }
 }
 
 #[test]
-fn what_firecracker_does_not_offer_is_refused_by_name() {
+fn a_monitor_that_is_not_there_is_named_with_what_to_do() {
+    monitor_is_named(
+        "firecracker",
+        "UNILITH_FIRECRACKER",
+        [
+            ("QEMU emulator version 7.2", "does not say that it is Firecracker"),
+            ("Firecracker v1.11.0", "Firecracker v1.11.0 is too old: 1.12"),
+        ],
+    );
+    monitor_is_named(
+        "cloud-hypervisor",
+        "UNILITH_CLOUD_HYPERVISOR",
+        [
+            ("Firecracker v1.16.1", "does not say that it is Cloud Hypervisor"),
+            ("cloud-hypervisor v34.0.0", "cloud-hypervisor v34.0.0 is too old: 35"),
+        ],
+    );
+}
+
+#[test]
+fn what_these_monitors_do_not_offer_is_refused_by_name() {
     let unilith = unilith();
     let folder = unilith.path("data");
     fs::create_dir(&folder).unwrap();
     let volume = format!("{}:/data", folder.display());
     let mount = format!("type=bind,source={},target=/data", folder.display());
-    for (words, says) in [
-        (["-v", &volume], "neither 9p nor virtio-fs"),
-        (["--mount", &mount], "neither 9p nor virtio-fs"),
-        (["--network", "user"], "--network user"),
-        (["--accel", "tcg"], "--accel tcg"),
-        (["--accel", "icount"], "--accel icount"),
-        (["--kernel", "linux"], "--kernel linux"),
-    ] {
-        let run = [&["--machine", "firecracker"][..], &words, &["cpio:root.cpio", "/x"]].concat();
-        refused(&unilith, &run, &["with --machine firecracker", says]);
+    for (machine, volumes) in [("firecracker", "neither 9p nor virtio-fs"), ("cloud-hypervisor", "virtio-fs only")] {
+        for (words, says) in [
+            (["-v", &volume], volumes),
+            (["--mount", &mount], volumes),
+            (["--drive", "disk.img"], "--drive disk.img"),
+            (["--network", "user"], "--network user"),
+            (["--accel", "tcg"], "--accel tcg"),
+            (["--accel", "icount"], "--accel icount"),
+            (["--kernel", "linux"], "--kernel linux"),
+        ] {
+            let run = [&["--machine", machine][..], &words, &["cpio:root.cpio", "/x"]].concat();
+            refused(&unilith, &run, &[&format!("with --machine {machine}"), says]);
+        }
     }
 }
 

@@ -24,7 +24,7 @@ const NAME: &str = "cloud-hypervisor";
 /// Names another binary.
 const VARIABLE: &str = "UNILITH_CLOUD_HYPERVISOR";
 /// The first version whose virtio-vsock takes a packet in one descriptor, header and payload.
-const LEAST: u32 = 36;
+const LEAST: u32 = 35;
 /// Its API socket in the machine's directory.
 pub const API_SOCKET: &str = "cloud-hypervisor.sock";
 /// How long it may take to make a machine and to start it, with a loaded computer under it.

@@ -163,6 +163,11 @@ impl Mmio {
         unsafe { address.read_volatile() }
     }
 
+    /// A number at a multiple of four.
+    pub fn config_u32(&self, offset: usize) -> u32 {
+        self.read(CONFIG + offset)
+    }
+
     pub fn set_config_u8(&self, offset: usize, value: u8) {
         let address = physical_to_virtual::<u8>(self.base + (CONFIG + offset) as u64);
         // SAFETY: as above.

@@ -189,6 +189,15 @@ impl Pci {
         unsafe { physical_to_virtual::<u8>(self.config + offset as u64).read_volatile() }
     }
 
+    /// A number at a multiple of four.
+    pub fn config_u32(&self, offset: usize) -> u32 {
+        if self.config == 0 {
+            return 0;
+        }
+        // SAFETY: the device's configuration, inside one of its windows.
+        unsafe { physical_to_virtual::<u32>(self.config + offset as u64).read_volatile() }
+    }
+
     pub fn set_config_u8(&self, offset: usize, value: u8) {
         if self.config != 0 {
             // SAFETY: as above.

@@ -2,7 +2,7 @@
 //! The socket device (virtio 1.2, 5.10): streams to the host, for monitors that have no console device with ports. The protocol
 //! is the crate `vsock`'s; here are the queues.
 
-use crate::{Device, direction::Direction, feature};
+use crate::{Device, Queue, direction::Direction, feature};
 use ::vsock::{Endpoint, Id, State};
 use abi::{
     Events, PAGE_SIZE, Result,
@@ -23,6 +23,7 @@ const QUEUE_SIZE: u16 = IN_FLIGHT as u16;
 /// The queues (5.10.2), and where the configuration has the context identifier (5.10.4).
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
+const EVENT: u16 = 2;
 const GUEST_CID: usize = 0;
 
 struct Socket {
@@ -33,6 +34,8 @@ struct Socket {
     endpoint: Endpoint,
     /// Interrupts come for packets that were sent: some wait for a buffer.
     is_crowded: bool,
+    /// Empty: it tells of migration only. But devices start with all of their queues or not at all.
+    _events: Queue,
     _device: Device,
 }
 
@@ -41,7 +44,7 @@ static SOCKET: SpinLock<Option<Socket>> = SpinLock::new(None);
 /// Woken when any connection may have news (IN) or room (OUT).
 static EVENTS: WaitQueue = WaitQueue::new();
 
-/// Starts the device; a machine has one at most. The event queue is not used: it tells of migration only.
+/// Starts the device; a machine has one at most.
 pub fn start(device: Device) -> Result<()> {
     if SOCKET.lock().is_some() {
         return Err(ENODEV);
@@ -50,6 +53,8 @@ pub fn start(device: Device) -> Result<()> {
     let queue = |index| device.queue(index, QUEUE_SIZE, features).map(Direction::new);
     let (mut receive, mut transmit) = (queue(RECEIVE)?, queue(TRANSMIT)?);
     transmit.queue.disable_interrupts();
+    let mut events = device.queue(EVENT, QUEUE_SIZE, features)?;
+    events.disable_interrupts();
     let mut spare = Vec::new();
     spare.reserve_exact_fallibly(IN_FLIGHT).map_err(|_| ENOMEM)?;
     for _ in 0..IN_FLIGHT {
@@ -62,7 +67,15 @@ pub fn start(device: Device) -> Result<()> {
     receive.queue.enable_interrupts();
     device.start();
     receive.queue.notify();
-    *SOCKET.lock() = Some(Socket { receive, transmit, spare, endpoint, is_crowded: false, _device: device });
+    *SOCKET.lock() = Some(Socket {
+        receive,
+        transmit,
+        spare,
+        endpoint,
+        is_crowded: false,
+        _events: events,
+        _device: device,
+    });
     // What came before it was known here raised the poller for nothing.
     poll();
     Ok(())

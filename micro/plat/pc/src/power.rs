@@ -129,15 +129,16 @@ const SLEEP_OFF: u8 = 0x34;
 
 fn off(success: bool) -> ! {
     // SAFETY: each of these ends the machine or does nothing: QEMU's exit device, ACPI, the keyboard controller's
-    // reset line (which Firecracker takes as the end), and a triple fault by an interrupt without a table.
+    // reset line (which Firecracker takes as the end), and a triple fault by an interrupt without a table. Cloud Hypervisor's
+    // comes before ACPI's port, which it has as well, and of whose width it would complain.
     unsafe {
         asm!("cli");
         outl(EXIT_PORT, u32::from(!success));
-        outw(ACPI_CONTROL, SOFT_OFF);
-        // Elsewhere something else may be there.
+        // Elsewhere something else may be at this port.
         if listener() == ON_CONSOLE {
             outb(SLEEP_CONTROL, SLEEP_OFF);
         }
+        outw(ACPI_CONTROL, SOFT_OFF);
         outb(0x64, 0xfe);
         // Firecracker sees to it soon, and would take a triple fault until then for a failure.
         while listener() == ON_CONSOLE {
