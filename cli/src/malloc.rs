@@ -62,8 +62,6 @@ pub fn check(flags: &Flags, platform: Platform, set: &mut BTreeMap<String, Strin
     }
     let why = if flags.kernel == KernelKind::Linux {
         "it is for the micro kernel: leave out --kernel linux"
-    } else if platform.is_lean_monitor() {
-        "the library is a volume, which this machine has not: take another --machine"
     } else if set.get("volumes").is_some_and(|value| value == "off") {
         "the library is a volume: leave out --set volumes=off"
     } else {

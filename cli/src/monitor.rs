@@ -47,13 +47,10 @@ pub fn check(platform: Platform, flags: &Flags, network: &Network) -> Result<()>
         return refused("--network user", &why);
     }
     if let Some(disk) = flags.mount.iter().find(|words| words.contains("type=disk")) {
-        return Err(refused(
+        return refused(
             &format!("--mount {disk}"),
-            "its block device is not there yet; use --machine microvm, qemu or process",
-        ));
-    }
-    if let Some(volume) = flags.volume.first().or_else(|| flags.mount.iter().find(|m| !is_of_memory(m))) {
-        return Err(no_volumes(platform, volume));
+            "its block device is not there yet: use --machine microvm, qemu or process",
+        );
     }
     if let Some(drive) = flags.drive.first() {
         return refused(
@@ -81,26 +78,16 @@ pub fn check(platform: Platform, flags: &Flags, network: &Network) -> Result<()>
     })
 }
 
-fn is_of_memory(words: &str) -> bool {
-    words.split(',').any(|word| word == "type=tmpfs")
-}
-
-fn no_volumes(platform: Platform, volume: &str) -> Fault {
-    let why = match platform {
-        Platform::CloudHypervisor => {
-            "shares directories of this host by virtio-fs only, for which there is no driver yet"
-        }
-        _ => "shares no directories of this host (it has neither 9p nor virtio-fs)",
-    };
-    let monitor = platform.monitor();
-    refused(platform, &format!("-v {volume}"), &format!("{monitor} {why}; use --machine microvm or process"))
-}
-
-/// The same of volumes that the project file names.
-pub fn check_volumes(platform: Platform, volumes: &[Mount]) -> Result<()> {
-    match volumes.first() {
-        Some(volume) => Err(no_volumes(platform, &format!("{}:{}", volume.host.display(), volume.guest))),
+/// The same of volumes, also those that the project file names.
+pub fn check_volumes(platform: Platform, volumes: &[Mount], set: &BTreeMap<String, String>) -> Result<()> {
+    let is_left_out = set.get("vsock").is_some_and(|choice| choice == "off");
+    match volumes.first().filter(|_| is_left_out) {
         None => Ok(()),
+        Some(volume) => Err(refused(
+            platform,
+            &format!("-v {}:{}", volume.host.display(), volume.guest),
+            "volumes come over the socket device, and --set vsock=off leaves its driver out",
+        )),
     }
 }
 

@@ -383,7 +383,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     drop(progress);
 
     if platform.is_lean_monitor() {
-        crate::monitor::check_volumes(platform, &volumes)?;
+        crate::monitor::check_volumes(platform, &volumes, &set)?;
         overlay = crate::monitor::has_overlay(platform, overlay, &set);
     }
     let health = flags.health.check(image.config.health.as_ref(), overlay)?;

@@ -168,7 +168,7 @@ fn read_archive(store: &Store, machine: &str, path: &str) -> Result<u8> {
         eprintln!("unilith: {name} is left out: it is no file, directory or link");
     }
     let between = Between::make(&machine.folder)?;
-    let links = Direction::Into { mapped: !machine.spec.platform.is_process() };
+    let links = Direction::Into { mapped: !machine.spec.platform.is_served_files() };
     let session = Session::open(&machine)?;
     // A path that ends so is a directory's or nothing's.
     let into = format!("{}/.", path.trim_end_matches('/')).into_bytes();
@@ -212,7 +212,7 @@ fn into(store: &Store, from: &Path, machine: &str, path: &str) -> Result<u8> {
     let real = from.canonicalize().map_err(file("read", from))?;
     let Some(name) = real.file_name() else { return Err(Fault::new("the root directory is not copied")) };
     let between = Between::make(&machine.folder)?;
-    let links = Direction::Into { mapped: !machine.spec.platform.is_process() };
+    let links = Direction::Into { mapped: !machine.spec.platform.is_served_files() };
     copy(&real, &between.host.join(name), links)?;
     let source = format!("{}/{}", between.machine, name.to_string_lossy());
     Session::open(&machine)?.run(&["cp", "-r", &source, path], false)

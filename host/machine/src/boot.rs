@@ -40,8 +40,8 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         tag: qemu::volume_tag(n),
         path: mount.guest.clone(),
         read_only: mount.is_read_only_throughout(),
-        // The server of process machines exports files as well as directories.
-        file: !spec.platform.is_process() && mount.host.is_file(),
+        // Our own server exports files as well as directories.
+        file: !spec.platform.is_served_files() && mount.host.is_file(),
     };
     let tmpfs = |t: &crate::record::Memory| Tmpfs {
         path: t.guest.clone(),

@@ -14,7 +14,7 @@ use std::{fs, io, path::Path};
 /// What the machine is started with: its volumes as QEMU can export them.
 pub fn place(machine: &Held) -> Result<Spec, MachineError> {
     let mut spec = machine.spec.clone();
-    if spec.platform.is_process() {
+    if spec.platform.is_served_files() {
         return Ok(spec);
     }
     let exports = machine.file_exports();

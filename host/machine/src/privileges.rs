@@ -29,7 +29,9 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// The capabilities that QEMU needs for a machine, should this process have them. `files`: what it opens besides volumes.
 pub fn needed<'a>(spec: &Spec, link: &Link, files: impl IntoIterator<Item = &'a Path>) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
-    for volume in &spec.volumes {
+    // Volumes of the others are not served by their monitor.
+    let volumes = spec.volumes.iter().filter(|_| !spec.platform.is_served_files());
+    for volume in volumes {
         needed |= if volume.read_only { CapabilitySet::DAC_READ_SEARCH } else { OF_VOLUMES };
     }
     if let Link::User(ports) = link

@@ -55,6 +55,11 @@ impl Platform {
         self.is_lean_monitor()
     }
 
+    /// Directories of the host are served by this command, and not by the monitor.
+    pub fn is_served_files(self) -> bool {
+        self.is_process() || self.is_lean_monitor()
+    }
+
     /// What the process under the machine is called in messages.
     pub fn monitor(self) -> &'static str {
         match self {

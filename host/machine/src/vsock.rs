@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's side of the socket device (virtio-vsock) of Firecracker and Cloud Hypervisor, which carries the overlay's line.
+//! The host's side of the socket device (virtio-vsock) of Firecracker and Cloud Hypervisor, which carries the overlay's line and
+//! directories.
 //!
 //! Both monitors have the same interface: a connection of the machine to port N of its host is one to the UNIX socket
 //! `vsock.sock_N`, and whoever connects to `vsock.sock` and writes `CONNECT N` reaches port N of the machine. The sockets are in
-//! the machine's directory, where nobody else enters. What the machine may connect to is there before it starts: the line, once,
-//! and the overlay's part of its kernel.
+//! the machine's directory, where nobody else enters. What the machine may connect to is there before it starts: the line
+//! and each directory, once, and the overlay's part of its kernel.
 
 use crate::MachineError;
-use api_boot::vsock::{END_PORT, LINE_PORT, TOOLS_PORT};
+use api_boot::vsock::{END_PORT, FILES_PORT, LINE_PORT, TOOLS_PORT, VOLUME_PORT};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
     fs,
@@ -21,6 +22,7 @@ use std::{
     thread,
     time::Duration,
 };
+use unilith_ninep::Export;
 use unilith_overlay::socket;
 
 /// The monitor's socket in the machine's directory, where monitors are started.
@@ -35,10 +37,20 @@ const PATIENCE_FOR_THE_END: Duration = Duration::from_secs(2);
 /// Bytes of the answer to `CONNECT`: `OK` and a port.
 const MAX_ANSWER: usize = 64;
 
-/// What a machine may connect to.
-pub struct Ports {
-    line: Port,
-    tools: Port,
+/// What a machine may connect to, each to be served by a thread of its own.
+pub struct Ports<'a> {
+    folder: &'a Path,
+    /// Descriptors of each directory.
+    descriptors: usize,
+    services: Vec<(Port, Service)>,
+}
+
+enum Service {
+    /// The machine's end of the overlay's line.
+    Line(UnixStream),
+    /// The file of the overlay's part of its kernel.
+    Tools(PathBuf),
+    Files(Export),
 }
 
 struct Port {
@@ -94,30 +106,67 @@ pub fn prepare(folder: &Path) -> Result<(), MachineError> {
     remove(&folder.join(SOCKET))
 }
 
-impl Ports {
-    pub fn listen(folder: &Path) -> Result<Ports, MachineError> {
-        Ok(Ports { line: Port::listen(folder, LINE_PORT)?, tools: Port::listen(folder, TOOLS_PORT)? })
+impl<'a> Ports<'a> {
+    /// `folder` is the machine's own.
+    pub fn new(folder: &'a Path, descriptors: usize) -> Ports<'a> {
+        Ports { folder, descriptors, services: Vec::new() }
     }
 
-    /// Serves them on threads of their own, as long as the monitor runs. `line` is the machine's end of the overlay's line, and
-    /// `tools` the file of the overlay's part of its kernel.
-    pub fn serve(self, monitor: &OwnedFd, line: UnixStream, tools: PathBuf) -> io::Result<()> {
-        let (of_line, of_tools) = (monitor.try_clone()?, monitor.try_clone()?);
-        let Ports { line: line_port, tools: tools_port } = self;
-        thread::Builder::new().name("vsock-line".into()).spawn(move || {
-            if let Err(error) = serve_line(line_port, &of_line, &line) {
-                eprintln!("unilith: the overlay's line is no longer served: {error}");
-            }
-            // Its clients learn that nobody answers any more.
-            let _ = line.shutdown(Shutdown::Both);
-        })?;
-        thread::Builder::new().name("vsock-tools".into()).spawn(move || {
-            if let Err(error) = serve_tools(&tools_port, &of_tools, &tools) {
-                eprintln!("unilith: the overlay's tools are no longer served: {error}");
-            }
-        })?;
+    fn add(&mut self, number: u32, service: Service) -> Result<(), MachineError> {
+        self.services.push((Port::listen(self.folder, number)?, service));
         Ok(())
     }
+
+    /// The overlay's line.
+    pub fn line(&mut self, end: UnixStream) -> Result<(), MachineError> {
+        self.add(LINE_PORT, Service::Line(end))
+    }
+
+    /// The overlay's part of the kernel.
+    pub fn tools(&mut self, file: PathBuf) -> Result<(), MachineError> {
+        self.add(TOOLS_PORT, Service::Tools(file))
+    }
+
+    /// The directory at /overlay.
+    pub fn files(&mut self, export: Export) -> Result<(), MachineError> {
+        self.add(FILES_PORT, Service::Files(export))
+    }
+
+    /// Volume `n`.
+    pub fn volume(&mut self, n: usize, export: Export) -> Result<(), MachineError> {
+        self.add(VOLUME_PORT + n as u32, Service::Files(export))
+    }
+
+    /// Serves them as long as the monitor runs.
+    pub fn serve(self, monitor: &OwnedFd) -> io::Result<()> {
+        let descriptors = self.descriptors;
+        for (port, service) in self.services {
+            let monitor = monitor.try_clone()?;
+            thread::Builder::new().name("vsock".into()).spawn(move || {
+                let (what, served) = match service {
+                    Service::Line(line) => {
+                        let served = serve_line(port, &monitor, &line);
+                        // Its clients learn that nobody answers any more.
+                        let _ = line.shutdown(Shutdown::Both);
+                        ("overlay", served)
+                    }
+                    Service::Tools(file) => ("overlay's tools", serve_tools(&port, &monitor, &file)),
+                    Service::Files(export) => ("directory", serve_files(port, &monitor, export, descriptors)),
+                };
+                if let Err(error) = served {
+                    eprintln!("unilith: the machine's {what} is no longer served: {error}");
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Serves a directory to the machine's first connection; there is no second one.
+fn serve_files(port: Port, monitor: &OwnedFd, export: Export, descriptors: usize) -> io::Result<()> {
+    let Some(machine) = port.accept(monitor)? else { return Ok(()) };
+    drop(port);
+    unilith_ninep::serve(export, machine, descriptors)
 }
 
 /// Connects the machine's first connection with the line; there is no second one.
@@ -191,6 +240,13 @@ mod tests {
         (child, pidfd)
     }
 
+    fn serve(folder: &Path, monitor: &OwnedFd, line: UnixStream, tools: PathBuf) {
+        let mut ports = Ports::new(folder, 16);
+        ports.line(line).unwrap();
+        ports.tools(tools).unwrap();
+        ports.serve(monitor).unwrap();
+    }
+
     #[test]
     fn the_machine_gets_the_line_once_and_the_tools_as_often_as_it_asks() {
         let folder = tempfile::tempdir().unwrap();
@@ -199,7 +255,7 @@ mod tests {
         fs::write(&tools, &content).unwrap();
         let (mut child, pidfd) = monitor();
         let (mut ours, end) = UnixStream::pair().unwrap();
-        Ports::listen(folder.path()).unwrap().serve(&pidfd, end, tools).unwrap();
+        serve(folder.path(), &pidfd, end, tools);
         let connect = |port| socket::connect_at(&folder.path().join(format!("{SOCKET}_{port}")));
         // What clients say before the machine is there waits for it.
         ours.write_all(b"early").unwrap();
@@ -232,13 +288,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut child, pidfd) = monitor();
         let (mut ours, end) = UnixStream::pair().unwrap();
-        Ports::listen(folder.path()).unwrap().serve(&pidfd, end, folder.path().join("none")).unwrap();
+        serve(folder.path(), &pidfd, end, folder.path().join("none"));
         child.kill().unwrap();
         child.wait().unwrap();
         ours.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         assert_eq!(ours.read(&mut [0]).unwrap(), 0);
         // A second start in the same directory finds nothing in its way.
-        Ports::listen(folder.path()).unwrap();
+        Port::listen(folder.path(), LINE_PORT).unwrap();
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::{
     MachineError,
     boot::BootFiles,
     cloud_hypervisor::{self, terminal},
+    descriptors::Shares,
     firecracker::{self, streams},
     link::Link,
     privileges, qemu,
@@ -24,6 +25,7 @@ use std::{
     path::Path,
     process::{Child, ChildStderr, Command},
 };
+use unilith_ninep::{Access, Export};
 use unilith_overlay::socket;
 
 /// Bytes that are read of what a monitor says before it is given up, and of what is said of that.
@@ -44,6 +46,7 @@ pub fn microvm(
     files: &BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    shares: Shares,
 ) -> Result<Engine, MachineError> {
     let parts = firecracker::config::Parts {
         kernel: &spec.kernel,
@@ -52,13 +55,13 @@ pub fn microvm(
         cpus: spec.cpus,
         memory: spec.memory,
         tap: link.tap_by_name().map(|name| (name, spec.mac())),
-        vsock: overlay.is_some(),
+        vsock: overlay.is_some() || !spec.volumes.is_empty(),
     };
     // The environment of the program is in it, which may hold passwords.
     let config = unlisted(&parts.to_json()?).map_err(failed("no memfd"))?;
     let api = folder.join(firecracker::API_SOCKET);
     make_way(&api)?;
-    let ports = listen(folder, overlay.is_some())?;
+    let ports = listen(spec, folder, overlay.as_ref(), shares)?;
     let (input, input_end) = pipe()?;
     let mut command = Command::new(firecracker::program());
     command.args(["--id", &spec.id, "--api-sock", firecracker::API_SOCKET, "--level", "Error"]);
@@ -69,7 +72,7 @@ pub fn microvm(
     let program = firecracker::program();
     let begun = Begun::new(command, vec![config.as_raw_fd()], spec, folder, files, &program)?;
     streams::feed(begun.typed()?, input_end);
-    begun.finish(spec, ports, overlay, Control::Api(api))
+    begun.finish(ports, Control::Api(api))
 }
 
 /// Starts Cloud Hypervisor, and the machine over its API. `folder` is the machine's own.
@@ -79,6 +82,7 @@ pub fn cloud_hypervisor(
     files: &BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    shares: Shares,
 ) -> Result<Engine, MachineError> {
     let parts = cloud_hypervisor::config::Parts {
         kernel: &spec.kernel,
@@ -93,7 +97,7 @@ pub fn cloud_hypervisor(
     let api = folder.join(cloud_hypervisor::API_SOCKET);
     make_way(&api)?;
     let listener = socket::bind_at(&api).map_err(MachineError::file("cannot make", &api))?;
-    let ports = listen(folder, overlay.is_some())?;
+    let ports = listen(spec, folder, overlay.as_ref(), shares)?;
     let terminal = terminal::make().map_err(failed("no terminal for the console"))?;
     let mut command = Command::new(cloud_hypervisor::program());
     command.arg("--api-socket").arg(format!("fd={}", listener.as_raw_fd()));
@@ -110,7 +114,7 @@ pub fn cloud_hypervisor(
         )));
     }
     let control = Control::Vsock { folder: folder.to_path_buf(), _terminal: terminal.ours };
-    begun.finish(spec, ports, overlay, control)
+    begun.finish(ports, control)
 }
 
 /// Removes the socket of an earlier run.
@@ -121,10 +125,27 @@ fn make_way(path: &Path) -> Result<(), MachineError> {
     }
 }
 
-/// What the machine may connect to; nothing without an overlay.
-fn listen(folder: &Path, has_overlay: bool) -> Result<Option<vsock::Ports>, MachineError> {
+/// What the machine may connect to.
+fn listen(
+    spec: &Spec,
+    folder: &Path,
+    overlay: Option<&Overlay>,
+    shares: Shares,
+) -> Result<vsock::Ports, MachineError> {
     vsock::prepare(folder)?;
-    has_overlay.then(|| vsock::Ports::listen(folder)).transpose()
+    let mut ports = vsock::Ports::new(folder, shares.volume);
+    if let Some(overlay) = overlay {
+        let line = overlay.socket.try_clone_to_owned().map(UnixStream::from);
+        ports.line(line.map_err(failed("cannot share the overlay's line"))?)?;
+        ports.tools(qemu::tools_of(&spec.kernel))?;
+        let files = Export::open(overlay.files, Access::PlainFiles);
+        ports.files(files.map_err(MachineError::file("cannot open", overlay.files))?)?;
+    }
+    for (n, volume) in spec.volumes.iter().enumerate() {
+        let export = volume.export();
+        ports.volume(n, export.map_err(MachineError::file("cannot open the volume", &volume.host))?)?;
+    }
+    Ok(ports)
 }
 
 /// A monitor that was started, and whose output is read.
@@ -183,19 +204,8 @@ impl Begun {
         last.map_or(String::new(), |line| format!(" ({line})"))
     }
 
-    fn finish(
-        mut self,
-        spec: &Spec,
-        ports: Option<vsock::Ports>,
-        overlay: Option<Overlay>,
-        control: Control,
-    ) -> Result<Engine, MachineError> {
-        if let (Some(ports), Some(overlay)) = (ports, overlay) {
-            let line = overlay.socket.try_clone_to_owned().map(UnixStream::from);
-            let tools = qemu::tools_of(&spec.kernel);
-            let served = line.and_then(|line| ports.serve(&self.pidfd, line, tools));
-            served.map_err(failed("cannot serve the overlay"))?;
-        }
+    fn finish(mut self, ports: vsock::Ports, control: Control) -> Result<Engine, MachineError> {
+        ports.serve(&self.pidfd).map_err(failed("cannot serve the socket device"))?;
         let messages = self.messages.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
         let handle = Handle { pidfd: self.pidfd, control };
         let (pid, console, status) = (self.child.id(), self.console, self.status);

@@ -85,7 +85,7 @@ pub const STATUS_PORT: u16 = 0xe9;
 pub const EXIT_PORT: u16 = 0xf4;
 
 /// Ports of stream sockets (virtio-vsock), on monitors that have no console device with ports. The machine connects to
-/// the first two, and the host to the last one.
+/// them, and the host to [`END_PORT`](vsock::END_PORT) alone.
 pub mod vsock {
     /// The overlay's line.
     pub const LINE_PORT: u32 = 1024;
@@ -93,6 +93,11 @@ pub mod vsock {
     pub const TOOLS_PORT: u32 = 1025;
     /// A connection to it is the request to end; it is closed at once.
     pub const END_PORT: u32 = 1026;
+    /// The directory that the machine sees at /overlay, over 9p.
+    pub const FILES_PORT: u32 = 1027;
+    /// The volumes that are tagged `v0` and so on, over 9p.
+    pub const VOLUME_PORT: u32 = 1100;
+    pub const VOLUME_PORTS: u32 = 16;
 }
 
 /// Most memory of a machine, in bytes: as far as the kernel sees physical memory.

@@ -11,8 +11,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 
-/// Connections at a time: the overlay's line, and commands that wait for its tools.
-pub const MAX_CONNECTIONS: usize = 8;
+/// Connections at a time: directories of the host, the overlay's line, and commands that wait for its tools.
+pub const MAX_CONNECTIONS: usize = 24;
 /// Answers to packets of no connection that wait to be sent. A host that sends more of them gets no answer to some.
 const MAX_ANSWERS: usize = 16;
 /// The first port of a connection's own; smaller ones have a meaning elsewhere.

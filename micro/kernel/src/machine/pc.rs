@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A PC: its devices are virtio devices, its network device may be one of Intel's cards.
 
+#[cfg(feature = "vsock")]
+mod stream;
+
 use alloc::string::String;
 #[cfg(any(
     feature = "volumes",
@@ -78,10 +81,17 @@ pub fn devices() -> Devices {
         let reason = String::from("not enough memory for so many processors: try -m 64M");
         api_plat::power_off(&Status::Failed { reason });
     }
-    let devices = Devices(virtio::start());
+    #[cfg_attr(not(feature = "vsock"), allow(unused_mut))]
+    let mut devices = Devices(virtio::start());
     #[cfg(feature = "volumes")]
     for channel in virtio::ninep::channels() {
         ninep::register(channel.tag(), Arc::new(Export(channel.clone())));
+    }
+    #[cfg(feature = "vsock")]
+    if let Some(index) = devices.0.iter().position(|d| d.kind() == Kind::SOCKET) {
+        stream::found(devices.0.remove(index));
+        #[cfg(feature = "volumes")]
+        stream::files::register();
     }
     devices
 }
@@ -122,40 +132,30 @@ impl Devices {
     /// then.
     #[cfg(feature = "overlay")]
     pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
-        let open = if let Some(index) = self.0.iter().position(|d| d.kind() == Kind::CONSOLE) {
-            *LINE_DEVICE.lock() = Some(self.0.remove(index));
-            open_port
-        } else {
-            #[cfg(not(feature = "vsock"))]
-            return None;
-            #[cfg(feature = "vsock")]
-            {
-                let index = self.0.iter().position(|d| d.kind() == Kind::SOCKET)?;
-                *LINE_DEVICE.lock() = Some(self.0.remove(index));
-                stream::open
-            }
-        };
-        Some(open)
+        if let Some(index) = self.0.iter().position(|d| d.kind() == Kind::CONSOLE) {
+            *CONSOLE.lock() = Some(self.0.remove(index));
+            return Some(open_port);
+        }
+        #[cfg(feature = "vsock")]
+        if stream::is_there() {
+            return Some(stream::line::open);
+        }
+        None
     }
 
     /// All devices that have a driver were taken.
     pub fn finish(self) -> Result<(), String> {
         for device in self.0 {
             let kind: Kind = device.kind();
-            #[cfg(feature = "vsock")]
-            if kind == Kind::SOCKET {
-                // Without the overlay: the host asks for the end over it.
-                if let Err(e) = virtio::vsock::start(device) {
-                    log::error!("the socket device does not start: {e:?}");
-                }
-                continue;
-            }
             // Of a linked program that makes no sockets: its driver is not in the image.
             if cfg!(feature = "linked") && kind == Kind::NETWORK {
                 continue;
             }
             log::warn!("no driver for the virtio device of kind {}: left alone", kind.0);
         }
+        // Without the overlay nobody else starts it, and the host asks for the end over it.
+        #[cfg(all(feature = "vsock", not(feature = "overlay")))]
+        let _ = stream::start();
         Ok(())
     }
 }
@@ -164,9 +164,9 @@ impl Devices {
 #[cfg(feature = "overlay")]
 const LINE: &str = "unilith.overlay";
 
-/// The line's device until somebody opens it: the program need not wait for it.
+/// The console device until somebody opens the line: the program need not wait for it.
 #[cfg(feature = "overlay")]
-static LINE_DEVICE: SpinLock<Option<Device>> = SpinLock::new(None);
+static CONSOLE: SpinLock<Option<Device>> = SpinLock::new(None);
 
 #[cfg(feature = "overlay")]
 struct LinePort(Arc<console::Port>);
@@ -193,7 +193,7 @@ impl Transport for LinePort {
 /// Starts the device, and waits until the host has named the port.
 #[cfg(feature = "overlay")]
 fn open_port() -> Arc<dyn Transport> {
-    let device = LINE_DEVICE.lock().take();
+    let device = CONSOLE.lock().take();
     if let Some(Err(e)) = device.map(console::start) {
         log::error!("the console device does not start, so there is no overlay: {e:?}");
     }
@@ -208,7 +208,3 @@ fn open_port() -> Arc<dyn Transport> {
     port.open();
     Arc::new(LinePort(port))
 }
-
-/// The line and its tools over streams to the host.
-#[cfg(all(feature = "overlay", feature = "vsock"))]
-mod stream;
