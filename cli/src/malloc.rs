@@ -15,7 +15,7 @@ use object::{
 };
 use std::{collections::BTreeMap, fs};
 use unilith_image::Image;
-use unilith_machine::record::{KernelKind, Mount, Platform};
+use unilith_machine::record::{KernelKind, Mount};
 
 /// Where the machine has the library: a file of the host, as a volume.
 const PLACE: &str = "/lib/unilith-malloc.so";
@@ -49,7 +49,7 @@ impl Allocator {
 }
 
 /// Refuses what cannot be together; of a program of `--static` it is a choice.
-pub fn check(flags: &Flags, platform: Platform, set: &mut BTreeMap<String, String>) -> Result<()> {
+pub fn check(flags: &Flags, set: &mut BTreeMap<String, String>) -> Result<()> {
     let Some(name) = flags.malloc.map(Allocator::name) else { return Ok(()) };
     if flags.r#static {
         let other = set.insert(PROGRAM_ALLOCATOR.into(), name.into()).filter(|other| other != name);

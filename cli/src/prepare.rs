@@ -277,7 +277,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             choice.split_once('=').ok_or_else(|| Fault::new(format!("--set {choice}: write KEY=VALUE")))?;
         set.insert(key.to_string(), value.to_string());
     }
-    crate::malloc::check(flags, platform, &mut set)?;
+    crate::malloc::check(flags, &mut set)?;
     if let Some(disk) = disks.first()
         && set.entry("ext4".into()).or_insert_with(|| "on".into()) != "on"
     {
