@@ -126,12 +126,12 @@ fn make_way(path: &Path) -> Result<(), MachineError> {
 }
 
 /// What the machine may connect to.
-fn listen(
+fn listen<'a>(
     spec: &Spec,
-    folder: &Path,
+    folder: &'a Path,
     overlay: Option<&Overlay>,
     shares: Shares,
-) -> Result<vsock::Ports, MachineError> {
+) -> Result<vsock::Ports<'a>, MachineError> {
     vsock::prepare(folder)?;
     let mut ports = vsock::Ports::new(folder, shares.volume);
     if let Some(overlay) = overlay {
@@ -204,7 +204,7 @@ impl Begun {
         last.map_or(String::new(), |line| format!(" ({line})"))
     }
 
-    fn finish(mut self, ports: vsock::Ports, control: Control) -> Result<Engine, MachineError> {
+    fn finish(mut self, ports: vsock::Ports<'_>, control: Control) -> Result<Engine, MachineError> {
         ports.serve(&self.pidfd).map_err(failed("cannot serve the socket device"))?;
         let messages = self.messages.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
         let handle = Handle { pidfd: self.pidfd, control };
