@@ -5,7 +5,7 @@
 use crate::{MICRO_AND_LINUX, Options, Result, side::Machine, side::Side, statistics, statistics::Samples};
 
 /// Redis with all left out that it does not use.
-const LEAN: [&str; 17] = [
+const LEAN: [&str; 15] = [
     "--set",
     "overlay=off",
     "--set",
@@ -14,8 +14,6 @@ const LEAN: [&str; 17] = [
     "sysv-ipc=off",
     "--set",
     "aio=off",
-    "--set",
-    "io_uring=off",
     "--set",
     "mqueue=off",
     "--set",

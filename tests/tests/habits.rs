@@ -334,7 +334,7 @@ fn what_a_machine_is_missing_is_below_ps_and_in_inspect_with_advice() {
         &Script::new()
             .status("started 1000")
             .status("missing 334")
-            .status("missing 300")
+            .status("missing 425")
             .status("listening tcp 6379")
             .wait_for_break()
             .status("exit 0")
@@ -344,9 +344,9 @@ fn what_a_machine_is_missing_is_below_ps_and_in_inspect_with_advice() {
     unilith.set("XDG_CACHE_HOME", cache);
     run(&unilith, &["--name", "web", "-p", "127.0.0.1::6379"]);
     let listed = unilith.run(&["ps"]).ok();
-    assert!(listed.err.contains("web: the kernel refused fanotify_init;"), "{}", listed.err);
+    assert!(listed.err.contains("web: the kernel refused io_uring_setup;"), "{}", listed.err);
     let shown = |format: &str| unilith.run(&["inspect", "-f", format, "web"]).ok().out;
-    assert!(shown("{{range .Advice}}{{.}}\n{{end}}").contains("ENOSYS: fanotify_init\n"));
+    assert!(shown("{{range .Advice}}{{.}}\n{{end}}").contains("ENOSYS: io_uring_setup\n"));
     let ports = "{{range $p, $conf := .NetworkSettings.Ports}}{{$p}} {{(index $conf 0).HostIp}}{{end}}";
     assert_eq!(shown(ports), "6379/tcp 127.0.0.1\n");
     unilith.run(&["run", "--sysctl", "a=b", "busybox"]).code(2).fails_with(&["--sysctl", "--set"]);

@@ -2,7 +2,7 @@
 //! Programs of `tests/programs` that check what the kernel does from inside, each built with glibc, dynamic and static.
 
 use std::time::Duration;
-use unilith_tests::{Unilith, compile, tested_machine};
+use unilith_tests::{BUILD_KERNEL, Unilith, compile, finish, tested_machine};
 
 /// Thousands of signals under software emulation take their time.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -114,14 +114,23 @@ fn asynchronous_io_is_that_of_linux() {
     passes("aio.c", "all AIO tests passed");
 }
 
+/// The part is not in the kernel unless it is asked for.
+fn passes_with_rings(source: &str, says: &str) {
+    let unilith = Unilith::new();
+    let machine = tested_machine();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], source, &[]);
+    let words = ["run", "--rm", "--machine", &machine, "--set", "io_uring=on", &program];
+    finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says(says);
+}
+
 #[test]
 fn rings_of_requests_are_those_of_linux() {
-    passes("io_uring.c", "all io_uring tests passed");
+    passes_with_rings("io_uring.c", "all io_uring tests passed");
 }
 
 #[test]
 fn hostile_rings_end_no_kernel() {
-    passes("io_uring_hostile.c", "all hostile rings answered");
+    passes_with_rings("io_uring_hostile.c", "all hostile rings answered");
 }
 
 #[test]

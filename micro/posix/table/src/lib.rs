@@ -392,9 +392,9 @@ macro_rules! system_calls {
             333 io_pgetevents Full "" aio::io_pgetevents;
             334 rseq Refused "the C library works without it" none;
             424 pidfd_send_signal Full "" pidfd::pidfd_send_signal;
-            425 io_uring_setup Full "" uring::io_uring_setup;
-            426 io_uring_enter Partial "opening a FIFO waits in the call; names of linked requests are read when their turn comes" uring::io_uring_enter;
-            427 io_uring_register Full "" uring::io_uring_register;
+            425 io_uring_setup Partial "with --set io_uring=on" uring::io_uring_setup;
+            426 io_uring_enter Partial "with --set io_uring=on; opening a FIFO waits in the call; names of linked requests are read when their turn comes" uring::io_uring_enter;
+            427 io_uring_register Partial "with --set io_uring=on" uring::io_uring_register;
             428 open_tree Refused "programs fall back to mount(2)" none;
             429 move_mount Refused "programs fall back to mount(2)" none;
             430 fsopen Refused "programs fall back to mount(2)" none;
