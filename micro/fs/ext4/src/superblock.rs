@@ -122,10 +122,8 @@ impl Superblock {
             r if r & ro_compat::GDT_CSUM != 0 => Checksums::Groups,
             _ => Checksums::None,
         };
-        if checksums == Checksums::All {
-            if raw[0x175] != 1 {
-                return invalid("its checksums are of an unknown kind");
-            }
+        if checksums == Checksums::All && raw[0x175] != 1 {
+            return invalid("its checksums are of an unknown kind");
         }
         if incompatible & !incompat::KNOWN != 0 {
             log::error!("ext4: unknown incompatible features {:#x}", incompatible & !incompat::KNOWN);
