@@ -57,7 +57,7 @@ pub fn count() -> usize {
 
 /// The device number of a disk.
 pub fn number(index: usize) -> u64 {
-    MAJOR << 8 | index as u64 * MINORS
+    (MAJOR << 8) + index as u64 * MINORS
 }
 
 /// The disk of a device number; partitions are none.
