@@ -101,14 +101,14 @@ impl End {
     /// The interface is that one of that stack from now on.
     pub fn settle_at(&self, place: &Place, index: u32, is_up: bool) {
         self.pair.lock().ends[self.side] = Some(Seen { place: place.clone(), index, is_up });
-        self.tell_other();
+        self.tell_both();
     }
 
     pub fn set_up(&self, is_up: bool) {
         if let Some(own) = &mut self.pair.lock().ends[self.side] {
             own.is_up = is_up;
         }
-        self.tell_other();
+        self.tell_both();
     }
 
     /// The other end's stack and index; `None`: it is gone.
@@ -145,9 +145,11 @@ impl End {
         }
     }
 
-    fn tell_other(&self) {
-        let Some((place, _)) = self.other() else { return };
-        place.backlog.has_changed.store(true, Ordering::Relaxed);
+    /// Both stacks look at their ends again.
+    fn tell_both(&self) {
+        for end in self.pair.lock().ends.iter().flatten() {
+            end.place.backlog.has_changed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
