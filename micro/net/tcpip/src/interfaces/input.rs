@@ -21,7 +21,7 @@ impl Interfaces {
         let mut changed = Vec::new();
         for (index, interface) in self.all.range::<u32, _>(..) {
             let Kind::Veth(end) = &interface.kind else { continue };
-            let is_gone = end.other().is_none();
+            let is_gone = end.is_ended();
             if !is_gone && end.has_carrier() == interface.has_carrier {
                 continue;
             }

@@ -83,6 +83,8 @@ struct Seen {
 #[derive(Default)]
 struct Pair {
     ends: [Option<Seen>; 2],
+    /// An end went, and the other one is to follow.
+    is_ended: bool,
 }
 
 /// One end, which its interface owns: when it goes, the other interface does, too.
@@ -124,6 +126,11 @@ impl End {
         Some((other.index, !own.place.is(&other.place)))
     }
 
+    /// Whether the other end went.
+    pub fn is_ended(&self) -> bool {
+        self.pair.lock().is_ended
+    }
+
     /// Whether both ends are up.
     pub fn has_carrier(&self) -> bool {
         self.pair.lock().ends.iter().all(|end| end.as_ref().is_some_and(|end| end.is_up))
@@ -158,6 +165,7 @@ impl Drop for End {
         let other = {
             let mut pair = self.pair.lock();
             let own = pair.ends[self.side].take();
+            pair.is_ended = true;
             let other = pair.ends[1 - self.side].as_ref().map(|seen| seen.place.clone());
             drop(pair);
             // A place may be the last to know of its backlog, whose frames are freed here.
