@@ -441,7 +441,9 @@ impl Supervision {
             };
             return Outcome { code: 128 + number as u8, reason: None };
         }
-        let complaint = self.complaint.lines().map(str::trim).find(|l| !l.is_empty());
+        // Cloud Hypervisor also warns there, of a tap device that it finds made, as it is to.
+        let is_complaint = |line: &&str| !line.is_empty() && !line.contains("> WARN:");
+        let complaint = self.complaint.lines().map(str::trim).find(is_complaint);
         let complaint = complaint.map(|l| l.trim_start_matches("qemu-system-x86_64: ").to_string());
         let who = spec.platform.monitor();
         let signal = status.and_then(|s| s.terminating_signal()).and_then(|n| u8::try_from(n).ok());
