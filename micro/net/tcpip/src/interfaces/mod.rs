@@ -4,6 +4,7 @@
 //! A stack has this from the first change on ([`Interfaces`]); until then its one device, with the address that the host gave, needs none
 //! of it. From then on the table has all interfaces, `lo` and the device among them, and every route is looked up here.
 //!
+//! - [`addresses`] come and go with the routes to their networks;
 //! - [`routes`] is the table of routes, [`rules`] says which tables a packet is looked up in;
 //! - [`output`] is the way out: framing and ARP of an interface; [`veth`] are pairs, and how stacks reach each other;
 //! - [`input`] takes frames in, [`forward`] sends on what is for others, [`bridge`] joins interfaces to one link;
@@ -11,6 +12,7 @@
 //!
 //! Frames never recurse: what leaves by a veth or a port lies in a queue with a bound until the other side is polled.
 
+pub mod addresses;
 pub mod bridge;
 pub mod forward;
 pub mod input;
@@ -42,8 +44,6 @@ use veth::End;
 
 /// Interfaces of one stack at most.
 pub const MAX_INTERFACES: usize = 1024;
-/// Addresses of one interface at most.
-const MAX_ADDRESSES: usize = 256;
 /// Largest packet of an interface that programs make (Linux: `ETH_MAX_MTU`).
 pub const MAX_MTU: usize = 65_535;
 /// Smallest one that IPv4 goes over (RFC 791).
@@ -501,107 +501,6 @@ impl Interfaces {
     /// The interface with that address.
     pub fn interface_of(&self, address: Ipv4Addr) -> Option<u32> {
         self.own.get(&address).map(|own| own.interface)
-    }
-
-    /// RTM_NEWADDR. `EEXIST` for one that is there.
-    pub fn add_address(&mut self, index: u32, address: Address) -> Result<()> {
-        let is_host = |ip: Ipv4Addr| !ip.is_unspecified() && !ip.is_broadcast() && !ip.is_multicast();
-        let interface = self.get_mut(index)?;
-        if !is_host(address.local) || !is_host(address.peer) || address.prefix > 32 {
-            return Err(EINVAL);
-        }
-        let is_same = |known: &Address| {
-            (known.local, known.prefix, known.network()) == (address.local, address.prefix, address.network())
-        };
-        if interface.addresses.iter().any(is_same) {
-            return Err(EEXIST);
-        }
-        if interface.addresses.len() >= MAX_ADDRESSES {
-            return Err(ENOBUFS);
-        }
-        interface.addresses.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
-        interface.addresses.push(address);
-        let is_up = interface.is_up();
-        let known = self.own.get(&address.local).copied();
-        let own = known.map_or(Own { interface: index, count: 1 }, |own| Own { count: own.count + 1, ..own });
-        if self.own.insert_fallibly(address.local, own).is_err() {
-            self.get_mut(index)?.addresses.pop();
-            return Err(ENOBUFS);
-        }
-        if let Some(broadcast) = address.broadcast {
-            let count = self.broadcasts.get(&broadcast).map_or(1, |count| count + 1);
-            // Without memory the network's broadcasts are not taken.
-            let _ = self.broadcasts.insert_fallibly(broadcast, count);
-        }
-        self.tell_address(index, &address, true);
-        if is_up {
-            self.add_route_of(index, &address)?;
-        }
-        Ok(())
-    }
-
-    /// RTM_DELADDR: the address with what routes need it. The first one of a network takes the others along, as long as
-    /// net.ipv4.conf.all.promote_secondaries is 0, which it is here.
-    pub fn remove_address(&mut self, index: u32, address: &Address) -> Result<()> {
-        let is_secondary = self.get(index)?.is_secondary(address);
-        self.remove_one_address(index, address)?;
-        if is_secondary {
-            return Ok(());
-        }
-        loop {
-            let others = &self.get(index)?.addresses;
-            let Some(other) = others.iter().find(|known| known.is_beside(address)).copied() else {
-                return Ok(());
-            };
-            self.remove_one_address(index, &other)?;
-        }
-    }
-
-    fn remove_one_address(&mut self, index: u32, address: &Address) -> Result<()> {
-        let interface = self.get_mut(index)?;
-        let at = interface.addresses.iter().position(|known| known == address).ok_or(EADDRNOTAVAIL)?;
-        interface.addresses.remove(at);
-        match self.own.get_mut(&address.local) {
-            Some(own) if own.count > 1 => own.count -= 1,
-            _ => drop(self.own.remove(&address.local)),
-        }
-        if let Some(broadcast) = address.broadcast {
-            match self.broadcasts.get_mut(&broadcast) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => drop(self.broadcasts.remove(&broadcast)),
-            }
-        }
-        self.tell_address(index, address, false);
-        let is_gone = !self.own.contains_key(&address.local);
-        let gone = self.routes.remove_with_source(index, address.local, is_gone);
-        gone.iter().for_each(|route| self.tell_route(route, false));
-        Ok(())
-    }
-
-    fn add_routes_of_addresses(&mut self, index: u32) -> Result<()> {
-        for at in 0..self.get(index)?.addresses.len() {
-            let Some(address) = self.get(index)?.addresses.get(at).copied() else { break };
-            self.add_route_of(index, &address)?;
-        }
-        Ok(())
-    }
-
-    /// The route to the network of an address, which is the kernel's own to make.
-    fn add_route_of(&mut self, index: u32, address: &Address) -> Result<()> {
-        if index == LOOPBACK
-            || address.prefix == 32 && address.peer == address.local
-            || address.network().is_unspecified()
-        {
-            return Ok(());
-        }
-        let route = routes::Route::connected(index, address);
-        match self.routes.add(route) {
-            Ok(()) => self.tell_route(&route, true),
-            // Another address of the network has it.
-            Err(EEXIST) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
     }
 
     /// The device's first address and the gateway of the route to everywhere by it.
