@@ -2,6 +2,8 @@
 //! Every request for memory is refused in turn: an operation that fails for it has changed nothing. In a program of its own, since the
 //! refusals are a program's.
 
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
 use abi::Result;
 use api_alloc::fault::fail_after;
 use api_fs::{FileType, Timespec};
