@@ -89,6 +89,7 @@ pub struct Ring {
     /// In [`TO_TELL`], and the next one there.
     is_told_later: AtomicBool,
     next_to_tell: SpinLock<Option<Arc<Ring>>>,
+    next_to_close: SpinLock<Option<Arc<Ring>>>,
     /// The thread that takes submissions (SETUP_SQPOLL).
     poller: SpinLock<Option<Arc<Poller>>>,
 }
@@ -99,6 +100,10 @@ static RINGS: SpinLock<Map<usize, Weak<Ring>>> = SpinLock::new(Map::new());
 /// Rings that are to tell whoever watches them, and whether somebody goes through them.
 static TO_TELL: SpinLock<Option<Arc<Ring>>> = SpinLock::new(None);
 static TELLS: AtomicBool = AtomicBool::new(false);
+
+/// Rings that are to end, and whether somebody goes through them.
+static TO_CLOSE: SpinLock<Option<Arc<Ring>>> = SpinLock::new(None);
+static CLOSES: AtomicBool = AtomicBool::new(false);
 
 /// Every ring that there is.
 pub fn all() -> impl Iterator<Item = Arc<Ring>> {
@@ -140,6 +145,7 @@ impl Ring {
             signals: AtomicBool::new(false),
             is_told_later: AtomicBool::new(false),
             next_to_tell: SpinLock::default(),
+            next_to_close: SpinLock::default(),
             poller: SpinLock::default(),
         });
         let key = Arc::as_ptr(&ring) as usize;
@@ -342,6 +348,14 @@ impl Ring {
         resumed.iter().for_each(|request| super::run::abandon(self, request, ECANCELED));
     }
 
+    /// The last descriptor is closed: nothing waits any more.
+    fn end(&self) {
+        self.end_poller();
+        self.cancel_all(None, true);
+        let registered = core::mem::take(&mut *self.registered.lock());
+        drop(registered);
+    }
+
     /// The ring of a description.
     pub fn of(description: &Description) -> Option<&Ring> {
         description.file().as_any().downcast_ref()
@@ -388,10 +402,24 @@ impl File for Ring {
 
     fn close(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::Relaxed);
-        self.end_poller();
-        self.cancel_all(None, true);
-        let registered = core::mem::take(&mut *self.registered.lock());
-        drop(registered);
+        // A request may hold the last handle of another ring, and so on: those stand in a list, which the first one goes through.
+        {
+            let mut first = TO_CLOSE.lock();
+            *self.next_to_close.lock() = first.take();
+            *first = self.me.upgrade();
+        }
+        while TO_CLOSE.lock().is_some() && !CLOSES.swap(true, Ordering::Relaxed) {
+            loop {
+                let ring = {
+                    let mut first = TO_CLOSE.lock();
+                    let Some(ring) = first.take() else { break };
+                    *first = ring.next_to_close.lock().take();
+                    ring
+                };
+                ring.end();
+            }
+            CLOSES.store(false, Ordering::Relaxed);
+        }
         Ok(())
     }
 
