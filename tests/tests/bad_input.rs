@@ -134,8 +134,10 @@ fn monitor_is_named(machine: &str, variable: &str, others: [(&str, &str); 2]) {
     refused(&unilith, &run, &[&format!("there is no {nowhere}"), "PATH", variable]);
     let other = unilith.path("other");
     for (prints, says) in others {
-        fs::write(&other, format!("#!/bin/sh\necho {prints}\n")).unwrap();
-        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&other, format!("#!/bin/sh\necho {prints}\n"))
+            .expect("a script in a directory of the test");
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755))
+            .expect("a script in a directory of the test");
         unilith.set(variable, &other);
         refused(&unilith, &run, &[says]);
     }

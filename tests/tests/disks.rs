@@ -7,19 +7,24 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use unilith_tests::{Ran, Unilith, is_skipped_without_micro};
+use unilith_tests::{MORE_PARTS, Ran, Unilith, is_skipped_without_micro};
 
 fn mount(disk: &Path, more: &str) -> String {
     format!("type=disk,source={},target=/data{more}", disk.display())
 }
 
 fn run(unilith: &Unilith, mount: &str, script: &str) -> Ran {
-    unilith.program(&["--mount", mount, "busybox", "sh", "-c", script])
+    unilith.program(&[&MORE_PARTS[..], &["--mount", mount, "busybox", "sh", "-c", script]].concat())
 }
 
 fn tool(name: &str, arguments: &[&str], disk: &Path) -> (Option<i32>, String) {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let ran = Command::new(name).env("PATH", path).args(arguments).arg(disk).output().unwrap();
+    let ran = Command::new(name)
+        .env("PATH", path)
+        .args(arguments)
+        .arg(disk)
+        .output()
+        .expect("e2fsprogs are installed");
     let text = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
     (ran.status.code(), text)
 }
@@ -58,7 +63,8 @@ fn what_was_synced_survives_a_machine_that_is_killed() {
     let disk = unilith.path("killed.img");
     let words = mount(&disk, ",size=64M");
     let script = "for i in $(seq 1 50); do echo $i > /data/$i; done; sync; echo synced; echo late > /data/late; sleep 100";
-    unilith.run(&["run", "-d", "--name", "killed", "--mount", &words, "busybox", "sh", "-c", script]).ok();
+    let killed = ["run", "-d", "--name", "killed", "--mount", &words, "busybox", "sh", "-c", script];
+    unilith.run(&[&killed[..3], &MORE_PARTS, &killed[3..]].concat()).ok();
     let end = Instant::now() + Duration::from_secs(60);
     while !unilith.run(&["logs", "killed"]).out.contains("synced") {
         assert!(Instant::now() < end, "it syncs");
@@ -96,7 +102,9 @@ fn a_program_mounts_a_disk_itself() {
 fn what_cannot_be_a_disk_is_refused_with_a_sentence() {
     let unilith = Unilith::new();
     let empty = unilith.path("empty.img");
-    File::create(&empty).unwrap().set_len(16 << 20).unwrap();
+    File::create(&empty)
+        .and_then(|file| file.set_len(16 << 20))
+        .expect("the scratch directory can be written");
     let missing = unilith.path("missing.img");
     let refused = run(&unilith, &mount(&missing, ""), "true");
     refused.complains("does not exist").complains("size=2G");

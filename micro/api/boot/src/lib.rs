@@ -757,6 +757,7 @@ mod tests {
                 read_only: true,
                 file: true
             }],
+            disks: alloc::vec![Disk { index: 1, path: "/da:ta".into(), read_only: true }],
             tmpfs: alloc::vec![Tmpfs { path: "/a:b".into(), size: 1 << 20, mode: 0o1777, exec: true }],
             read_only: true,
             hosts: alloc::vec!["10.0.0.1\tdb db.local".into()],
