@@ -10,7 +10,6 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_socket::Caller;
 use core::net::Ipv4Addr;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Does what a request of an administrator asks; `EPERM`: it is no request that this network knows.
 pub(super) fn change(net: &Arc<Net>, _: &Caller<'_>, kind: u16, flags: u16, request: &[u8]) -> Result<()> {
@@ -30,18 +29,7 @@ pub(super) fn change(net: &Arc<Net>, _: &Caller<'_>, kind: u16, flags: u16, requ
                 changed => changed,
             }
         }
-        _ => {
-            tell_of_part();
-            Err(EPERM)
-        }
-    }
-}
-
-/// A line in the log, the first time.
-fn tell_of_part() {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.swap(true, Ordering::Relaxed) {
-        log::info!("a program would change interfaces or routes, which it can in a kernel with --set tun=on");
+        _ => Err(EPERM),
     }
 }
 
