@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -386,6 +387,68 @@ static void transferred_bytes_are_counted(void) {
     close(ends[1]);
 }
 
+static void says(const char *path, const char *wanted) {
+    char text[256] = "";
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) >= 0);
+    close(fd);
+    if (strcmp(text, wanted) != 0)
+        printf("%s says %s\n", path, text);
+    CHECK(strcmp(text, wanted) == 0);
+}
+
+static long put(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY);
+    CHECK(fd >= 0);
+    long done = write(fd, text, strlen(text));
+    int error = errno;
+    close(fd);
+    errno = error;
+    return done;
+}
+
+// Small files of /proc/PID that tools read.
+static void small_files_say_what_they_should(void) {
+    unsigned long long ran, waited, turns;
+    char text[128] = "";
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child != 0) {
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        return;
+    }
+    personality(0x0400000);
+    says("/proc/self/personality", "00400000\n");
+    int fd = open("/proc/self/schedstat", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && close(fd) == 0);
+    CHECK(sscanf(text, "%llu %llu %llu\n", &ran, &waited, &turns) == 3 && turns > 0);
+    CHECK(put("/proc/self/oom_score_adj", "500") == 3);
+    says("/proc/self/oom_adj", "8\n");
+    CHECK(put("/proc/self/oom_adj", "15") == 2);
+    says("/proc/self/oom_score_adj", "1000\n");
+    // Lowering takes CAP_SYS_RESOURCE.
+    long lowered = put("/proc/self/oom_adj", "-17");
+    CHECK(lowered == 3 || errno == EACCES);
+    says("/proc/self/oom_score_adj", lowered == 3 ? "-1000\n" : "1000\n");
+    CHECK(FAILS(put("/proc/self/oom_adj", "16"), EINVAL) && FAILS(put("/proc/self/oom_adj", "-18"), EINVAL));
+    says("/proc/self/loginuid", "4294967295");
+    says("/proc/self/sessionid", "4294967295");
+    CHECK(FAILS(put("/proc/1/loginuid", "1000"), EPERM) && FAILS(put("/proc/self/loginuid", "x"), EINVAL));
+    CHECK(put("/proc/self/loginuid", "1000") == 4);
+    says("/proc/self/loginuid", "1000");
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        says("/proc/self/loginuid", "1000");
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    fd = open("/proc/self/sessionid", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text) > 0 && strncmp(text, "4294967295", 10) != 0);
+    exit(0);
+}
+
 int main(int count, char **arguments) {
     if (count >= 2 && strcmp(arguments[1], "dumpable") == 0)
         return prctl(PR_GET_DUMPABLE);
@@ -406,6 +469,7 @@ int main(int count, char **arguments) {
     memory_ends_in_the_middle();
     unlink("script"), unlink("capable"), unlink("file"), unlink("program"), rmdir(directory);
     transferred_bytes_are_counted();
+    small_files_say_what_they_should();
     puts("all likeness tests of gVisor's passed");
     return 0;
 }

@@ -21,7 +21,7 @@ struct Value<T> {
 /// A thread's hold of a value. Looking at it costs a load, for most calls do; so a value that the thread stopped sharing is kept until
 /// the thread is gone, because somebody may still look at it.
 pub struct Shared<T> {
-    /// `first`, or the last one of `later`.
+    /// `first`, or one of `later`.
     now: AtomicPtr<Value<T>>,
     first: Arc<Value<T>>,
     later: SpinLock<Vec<Arc<Value<T>>>>,
@@ -45,13 +45,15 @@ impl<T> Shared<T> {
         unsafe { &*self.now.load(Relaxed) }
     }
 
-    fn last(&self) -> Arc<Value<T>> {
-        self.later.lock().last().unwrap_or(&self.first).clone()
+    fn held(&self) -> Arc<Value<T>> {
+        let now = self.now.load(Relaxed).cast_const();
+        let later = self.later.lock();
+        later.iter().find(|kept| core::ptr::eq(Arc::as_ptr(kept), now)).unwrap_or(&self.first).clone()
     }
 
     /// The same value for another thread or process.
     pub fn share(&self) -> Shared<T> {
-        Shared::with(self.last())
+        Shared::with(self.held())
     }
 
     /// Others have it, too.
@@ -74,21 +76,27 @@ impl<T> Shared<T> {
         if self.address() == other.address() && !self.has_left.load(Relaxed) {
             return Ok(());
         }
-        self.go_on_with(other.last())
+        self.go_on_with(other.held())
     }
 
     fn go_on_with(&self, value: Arc<Value<T>>) -> Result<()> {
         let mut later = self.later.lock();
-        if later.len() == MAX_LEFT {
-            return Err(ENOMEM);
+        // A program that is run by thread after thread takes over the same value each time.
+        let is_kept = later.iter().chain([&self.first]).any(|kept| Arc::ptr_eq(kept, &value));
+        if !is_kept {
+            if later.len() == MAX_LEFT {
+                return Err(ENOMEM);
+            }
+            later.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         }
-        later.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         value.users.fetch_add(1, Relaxed);
         if !self.has_left.swap(false, Relaxed) {
             self.value().users.fetch_sub(1, Relaxed);
         }
         self.now.store(Arc::as_ptr(&value).cast_mut(), Relaxed);
-        later.push(value);
+        if !is_kept {
+            later.push(value);
+        }
         Ok(())
     }
 
@@ -176,6 +184,13 @@ mod tests {
         drop(second);
         assert_eq!(first.users(), 1);
         first.take_over(&first.share()).unwrap();
+        assert_eq!(first.users(), 1);
+        // As often as one likes, where it is the same value.
+        for _ in 0..2 * MAX_LEFT {
+            let next = first.share();
+            assert!(!first.leave());
+            first.take_over(&next).unwrap();
+        }
         assert_eq!(first.users(), 1);
     }
 

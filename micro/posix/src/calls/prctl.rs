@@ -4,6 +4,7 @@
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SETPCAP, KEEP_CAPS, LAST_CAPABILITY};
 use crate::calls::signals::SIGNALS;
+use crate::proc::audit::Login;
 use crate::task;
 use abi::linux::prctl as linux;
 use abi::{Result, errno::*};
@@ -26,6 +27,8 @@ pub struct Settings {
     barriers: u32,
     /// /proc/PID/coredump_filter: what of the memory is in a core file (core(5)). New programs keep it.
     pub core_filter: u32,
+    /// /proc/PID/loginuid and sessionid.
+    pub login: Login,
 }
 
 /// Bits of coredump_filter: private and shared memory that is no file's, private and shared files, ELF headers, private and
@@ -50,6 +53,7 @@ impl Default for Settings {
             personality: 0,
             barriers: 0,
             core_filter: CORE_FILTER_DEFAULT,
+            login: Login::default(),
         }
     }
 }
@@ -89,6 +93,10 @@ impl Settings {
     /// What it gets when its parent ends; 0 for nothing.
     pub fn parent_death_signal(&self) -> i32 {
         self.parent_death_signal as i32
+    }
+
+    pub fn personality(&self) -> u32 {
+        self.personality
     }
 
     /// personality(2) with STICKY_TIMEOUTS: select(2) and its like leave the time limit as it was.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What /proc and /sys say: the part of them that programs read.
 
+pub mod audit;
 mod cgroup;
 mod cpuinfo;
 mod descriptors;
@@ -9,6 +10,7 @@ mod memory;
 mod mounts;
 mod namespaces;
 mod net;
+mod oom;
 mod process;
 mod system;
 mod user_maps;

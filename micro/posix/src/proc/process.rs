@@ -2,8 +2,8 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{interfaces, memory, mounts, namespaces, net, system, text, user_maps};
-use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_RESOURCE};
+use super::{audit, interfaces, memory, mounts, namespaces, net, oom, system, text, user_maps};
+use crate::calls::identity::capabilities::CAP_SYS_NICE;
 use crate::calls::identity::{As, check_access};
 use crate::calls::prctl::CORE_FILTER_KNOWN;
 use crate::calls::scheduling::all_cpus;
@@ -13,7 +13,7 @@ use crate::pids::{Pid, PidNamespace};
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
 use crate::users::{self, Kind};
-use crate::{files, out_of_memory, processes};
+use crate::{files, processes};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -120,8 +120,14 @@ macro_rules! rows {
             ("mountinfo", mounts::MOUNTINFO),
             ("cgroup", Entry::Fixed("0::/\n")),
             ("io", private(io, 0o400)),
-            ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
-            ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
+            oom::SCORE,
+            oom::ADJUSTMENT,
+            oom::OLD_ADJUSTMENT,
+            audit::LOGIN,
+            audit::SESSION,
+            ("personality", private(|key, out| out.print(format_args!("{:08x}\n", of(key)?.settings.lock().personality())), 0o400)),
+            ("schedstat", Entry::Text(schedstat)),
+            ("cpuset", Entry::Fixed("/\n")),
             #[cfg(feature = "fail-nth")]
             FAIL_NTH,
             ("timerslack_ns", Entry::File { text: timer_slack, store: set_timer_slack, permissions: 0o666 }),
@@ -248,27 +254,6 @@ fn comm(key: Key) -> Result<Vec<u8>> {
     Ok(name)
 }
 
-fn oom_adjustment(key: Key) -> Result<Vec<u8>> {
-    text(format!("{}\n", of(key)?.family.oom_adjustment.load(Ordering::Relaxed)))
-}
-
-/// Lowering it takes CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)).
-fn set_oom_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
-    let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
-    // Programs write the NUL behind it, too.
-    let new: i32 = text.split('\0').next().unwrap_or_default().trim().parse().map_err(|_| EINVAL)?;
-    if !(out_of_memory::NEVER..=out_of_memory::MOST).contains(&new) {
-        return Err(EINVAL);
-    }
-    let process = of(key)?;
-    let now = &process.family.oom_adjustment;
-    if new < now.load(Ordering::Relaxed) && !task::current().credentials().lock().can(CAP_SYS_RESOURCE) {
-        return Err(EACCES);
-    }
-    now.store(new, Ordering::Relaxed);
-    Ok(())
-}
-
 fn set_comm(key: Key, name: &[u8]) -> Result<()> {
     let name = name.strip_suffix(b"\n").unwrap_or(name);
     let mut padded = [0; 16];
@@ -345,6 +330,12 @@ fn io(key: Key, out: &mut Output) -> Result<()> {
     out.print(format_args!(
         "rchar: {read}\nwchar: {written}\nsyscr: {reads}\nsyscw: {writes}\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"
     ))
+}
+
+/// Processor time, time in which it waited for a processor (which nobody measures), and how often it got one.
+fn schedstat(key: Key) -> Result<Vec<u8>> {
+    let used = thread(key).map(|task| task.usage()).unwrap_or_default();
+    text(format!("{} 0 {}\n", used.total_ns(), used.voluntary_switches + used.involuntary_switches))
 }
 
 fn executable(key: Key) -> Result<Arc<Dentry>> {

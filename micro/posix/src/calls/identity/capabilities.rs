@@ -25,6 +25,7 @@ pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_SYS_BOOT: u32 = 22;
 pub const CAP_SYS_NICE: u32 = 23;
 pub const CAP_SYS_RESOURCE: u32 = 24;
+pub const CAP_AUDIT_CONTROL: u32 = 30;
 pub const CAP_SYS_TIME: u32 = 25;
 pub const CAP_SETFCAP: u32 = 31;
 pub const CAP_SYSLOG: u32 = 34;
