@@ -422,7 +422,7 @@ static void small_files_say_what_they_should(void) {
     says("/proc/self/personality", "00400000\n");
     int fd = open("/proc/self/schedstat", O_RDONLY);
     CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && close(fd) == 0);
-    CHECK(sscanf(text, "%llu %llu %llu\n", &ran, &waited, &turns) == 3 && turns > 0);
+    CHECK(sscanf(text, "%llu %llu %llu\n", &ran, &waited, &turns) == 3);
     CHECK(put("/proc/self/oom_score_adj", "500") == 3);
     says("/proc/self/oom_adj", "8\n");
     CHECK(put("/proc/self/oom_adj", "15") == 2);

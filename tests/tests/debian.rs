@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{Read, Write};
-use unilith_tests::{BUILD_KERNEL, Unilith, connect, eventually, finish};
+use unilith_tests::{
+    BUILD_KERNEL, MORE_PARTS, Unilith, connect, eventually, finish, is_skipped_without_micro, tested_machine,
+};
 
 #[test]
 fn a_package_starts_what_its_unit_says_with_the_users_and_directories_of_its_scripts() {
@@ -193,4 +195,29 @@ fn tcpdump_captures_what_the_machine_says_to_this_host_and_hears() {
     let arps: Vec<_> = frames.iter().filter(|f| f[12..14] == [8, 6]).collect();
     assert!(arps.iter().filter(|f| f[..6] == [0xff; 6] && f[21] == 1).count() >= 1, "{ran}");
     assert!(arps.iter().filter(|f| f[21] == 2 && f[..6] != [0xff; 6]).count() >= 2, "{ran}");
+}
+
+#[test]
+fn networks_of_one_machine_are_named_and_joined_by_iproute2() {
+    if is_skipped_without_micro("what its small configuration has of networks is another matter") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let package = "debian:iproute2,iputils-ping";
+    let script = "set -e; ip netns add blue; ip netns add red; ip netns list; \
+                  ip link add v0 netns blue type veth peer name v1 netns red; \
+                  ip netns exec blue ip addr add 10.9.0.1/24 dev v0; ip netns exec red ip addr add 10.9.0.2/24 dev v1; \
+                  ip netns exec blue ip link set v0 up; ip netns exec red ip link set v1 up; \
+                  ip netns exec blue ping -q -c 2 -i 0.2 10.9.0.2 | grep received; ip -n red route; \
+                  ip netns delete blue; ip netns list";
+    let machine = tested_machine();
+    let words = [
+        &["run", "--rm", "--machine", &machine, "--network", "none"][..],
+        &MORE_PARTS,
+        &["--entrypoint", "sh", package, "--", "-c", script],
+    ];
+    let ran = finish(&mut unilith.command(&words.concat()), BUILD_KERNEL);
+    ran.ok()
+        .says("blue\nred\n2 packets transmitted, 2 received")
+        .says("10.9.0.0/24 dev v1 proto kernel scope link src 10.9.0.2 \nred\n");
 }

@@ -64,6 +64,8 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_NEWRULE: u16 = 32;
 const RTM_GETRULE: u16 = 34;
 const RTM_GETNEIGH: u16 = 30;
+const RTM_NEWNSID: u16 = 88;
+const RTM_GETNSID: u16 = 90;
 /// Longest request taken.
 const REQUEST_MOST: usize = 8192;
 /// Bytes of answers that wait for a reader, Linux' usual receive buffer; whoever asks for more has `ENOBUFS`.

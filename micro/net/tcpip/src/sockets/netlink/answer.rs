@@ -97,6 +97,16 @@ fn each_address(stack: &Stack, put: &mut dyn FnMut(&AddressOf) -> Result<()>) ->
     Ok(())
 }
 
+/// RTM_GETNSID: NETNSA_NSID_NOT_ASSIGNED, for the namespace of a process or a descriptor. `EINVAL` for a request that names neither.
+fn number_of_namespace(request: &[u8], reply: Reply) -> core::result::Result<Result<Vec<u8>>, Errno> {
+    const NETNSA_NSID: u16 = 1;
+    const NETNSA_PID: u16 = 2;
+    const NETNSA_FD: u16 = 3;
+    // struct rtgenmsg behind the header.
+    attribute(request, 20, &[NETNSA_PID, NETNSA_FD]).ok_or(EINVAL)?;
+    Ok(reply.message(RTM_NEWNSID).put(&[0; 4]).attribute(NETNSA_NSID, &(-1i32).to_ne_bytes()).finish())
+}
+
 impl NetlinkSocket {
     pub(super) fn answer(&self, request: &[u8], caller: Option<&Caller<'_>>) -> Result<()> {
         let caller = caller.filter(|caller| caller.names.may_administer());
@@ -166,6 +176,9 @@ impl NetlinkSocket {
             }
             #[cfg(not(feature = "interfaces"))]
             RTM_GETNEIGH if dump => {}
+            // Namespaces have no numbers for each other, and nobody can give them some.
+            RTM_GETNSID if dump => {}
+            RTM_GETNSID => return self.answer_one(number_of_namespace(request, reply), request),
             RTM_GETADDR | RTM_GETROUTE => {}
             _ if kind < 16 => return self.acknowledge(flags, request),
             _ if is_get => return self.push(self.error(EOPNOTSUPP, request)?),
