@@ -205,11 +205,27 @@ impl Journal {
     /// Writes a transaction, and returns when it is on stable storage. What it refers to was written before, and not flushed.
     /// `seconds` is the time.
     pub fn commit(&mut self, buffers: &mut Buffers, seconds: u64) -> Result<()> {
+        if !self.is_started {
+            self.write_super(buffers, self.head)?;
+        }
+        self.head = self.log(buffers, seconds)?;
+        self.is_started = true;
+        Ok(())
+    }
+
+    /// Writes a transaction into the log without saying that it is there: whoever finds what it has torn on the disk, and an empty log,
+    /// looks for it ([`crate::replay`]). The log stays empty.
+    pub fn shadow(&mut self, buffers: &mut Buffers, seconds: u64) -> Result<()> {
+        debug_assert!(!self.is_started && self.head == self.first);
+        // It is known by its number.
+        self.write_super(buffers, 0)?;
+        self.log(buffers, seconds).map(|_| ())
+    }
+
+    /// Writes a transaction at the head, and returns the place behind it when it is on stable storage.
+    fn log(&mut self, buffers: &mut Buffers, seconds: u64) -> Result<u32> {
         let mut run = Run::new(buffers.disk.clone(), self.block_size);
         let mut at = self.head;
-        if !self.is_started {
-            self.write_super(buffers, at)?;
-        }
         buffers.settle();
         let known = &*buffers;
         let blocks = &known.dirty;
@@ -262,11 +278,9 @@ impl Journal {
         }
         buffers.disk.write(self.place(at)? * self.block_size as u64, &commit)?;
         buffers.disk.flush()?;
-        self.head = at + 1;
         self.sequence = self.sequence.wrapping_add(1);
-        self.is_started = true;
         buffers.committed();
-        Ok(())
+        Ok(at + 1)
     }
 
     /// Writes everything that the log has to where it belongs: the log is empty then.

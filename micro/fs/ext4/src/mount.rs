@@ -86,7 +86,8 @@ impl Core {
         let mut journal = None;
         if superblock.journal_inode != 0 {
             let mut found = find_journal(&superblock, &mut buffers)?;
-            if found.is_started {
+            // The superblock is the only thing that is written while the log is empty.
+            if found.is_started || superblock.is_torn {
                 if disk.is_read_only() {
                     return Err(Refusal("its journal has to be replayed, and the disk is read-only", EROFS));
                 }
@@ -150,7 +151,8 @@ impl Core {
         })
     }
 
-    /// Changes the superblock where it is, past the journal, which is empty.
+    /// Changes the superblock where it is, while the journal is empty. Its sum is in another sector than what it is about, and the two may
+    /// not come to the disk together: with sums it is in the log before, which stays empty for everybody who finds it whole.
     fn write_superblock_at_once(&mut self, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let (block, at) = self.superblock_place();
         let has_checksums = self.superblock.has_checksums();
@@ -159,8 +161,13 @@ impl Core {
         change(raw);
         seal_superblock(raw, has_checksums);
         self.buffers.keep();
-        self.buffers.settle();
-        self.buffers.committed();
+        match self.journal.as_mut().filter(|_| has_checksums) {
+            Some(journal) => journal.shadow(&mut self.buffers, Timespec::now().seconds as u64)?,
+            None => {
+                self.buffers.settle();
+                self.buffers.committed();
+            }
+        }
         self.buffers.write_home()
     }
 

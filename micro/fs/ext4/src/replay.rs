@@ -27,11 +27,15 @@ struct Replay<'a> {
     end: u32,
     /// The last transaction that revoked a block.
     revoked: Map<u64, u32>,
+    /// Where the log begins.
+    start: u32,
 }
 
-/// Writes what the log has, and returns the sequence number behind it. The file system has `blocks` blocks.
+/// Writes what the log has, and returns the sequence number behind it. The file system has `blocks` blocks. Of an empty log this is the
+/// transaction that nobody was told of ([`Journal::shadow`]), if it is there.
 pub fn replay(disk: &Arc<dyn Disk>, journal: &Journal, blocks: u64) -> Result<u32> {
-    let mut replay = Replay { disk, journal, blocks, end: 0, revoked: Map::new() };
+    let start = if journal.is_started { be32(&journal.raw, 28) } else { journal.first };
+    let mut replay = Replay { disk, journal, blocks, end: 0, revoked: Map::new(), start };
     replay.pass(Pass::Scan)?;
     replay.pass(Pass::Revoke)?;
     replay.pass(Pass::Write)?;
@@ -74,7 +78,7 @@ impl Replay<'_> {
     }
 
     fn pass(&mut self, pass: Pass) -> Result<()> {
-        let mut at = be32(&self.journal.raw, 28);
+        let mut at = self.start;
         let mut sequence = be32(&self.journal.raw, 24);
         let mut block = zeroed(self.journal.block_size)?;
         // Every block of the log is looked at once.
