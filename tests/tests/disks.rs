@@ -86,7 +86,7 @@ fn a_program_mounts_a_disk_itself() {
     }
     let unilith = Unilith::new();
     let disk = unilith.path("own.img");
-    let script = "set -e; echo kept > /data/a; umount /data; grep -c /data /proc/mounts || true; mkdir -p /elsewhere; \
+    let script = "set -e; echo kept > /data/a; umount /data; grep -c /data /proc/mounts || test $? = 1; mkdir -p /elsewhere; \
                   mount -t ext4 -o ro /dev/vda /elsewhere; cat /elsewhere/a; touch /elsewhere/b 2>/dev/null || echo refused; \
                   umount /elsewhere; blockdev --getsize64 /dev/vda; \
                   dd if=/dev/vda bs=1 skip=1080 count=2 2>/dev/null | od -An -tx1; mount -t ext4 /dev/null /elsewhere || echo none";

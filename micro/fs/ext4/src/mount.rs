@@ -65,6 +65,30 @@ pub struct Core {
 pub(crate) const CREDITS: usize = 64;
 
 impl Core {
+    /// One whose journal is not known yet: nothing can be written.
+    fn new(superblock: Superblock, buffers: Buffers, is_read_only: bool) -> Core {
+        Core {
+            superblock,
+            buffers,
+            system: Vec::new(),
+            freed: Map::new(),
+            journal: None,
+            pages: Map::new(),
+            page_count: 0,
+            max_pages: (api_mem::statistics().0 / 4).max(64) as usize,
+            dirty_files: Map::new(),
+            indexes: Map::new(),
+            orphans: Map::new(),
+            linkable: Map::new(),
+            next_block: 0,
+            must_checkpoint: false,
+            is_unflushed: false,
+            has_touched_memory: false,
+            has_failed: false,
+            is_read_only,
+        }
+    }
+
     pub fn mount(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -104,26 +128,7 @@ impl Core {
         if superblock.is_torn {
             return Err(Refusal("the checksum of its superblock is wrong", EUCLEAN));
         }
-        let mut core = Core {
-            superblock,
-            buffers,
-            system: Vec::new(),
-            freed: Map::new(),
-            journal: None,
-            pages: Map::new(),
-            page_count: 0,
-            max_pages: (api_mem::statistics().0 / 4).max(64) as usize,
-            dirty_files: Map::new(),
-            indexes: Map::new(),
-            orphans: Map::new(),
-            linkable: Map::new(),
-            next_block: 0,
-            must_checkpoint: false,
-            is_unflushed: false,
-            has_touched_memory: false,
-            has_failed: false,
-            is_read_only,
-        };
+        let mut core = Core::new(superblock, buffers, is_read_only);
         core.check_groups()?;
         let ranges = journal.as_ref().map_or(&[][..], |journal| &journal.pieces);
         core.system.reserve_fallibly(ranges.len()).map_err(|_| ENOMEM)?;
@@ -382,26 +387,7 @@ fn read_superblock(disk: &Arc<dyn Disk>) -> core::result::Result<Superblock, Ref
 /// The journal's file, whose blocks are read past the checks of blocks of files.
 fn find_journal(superblock: &Superblock, buffers: &mut Buffers) -> core::result::Result<Journal, Refusal> {
     let damaged = |e| Refusal("its journal is damaged", e);
-    let mut core = Core {
-        superblock: superblock.clone(),
-        buffers: Buffers::new(buffers.disk.clone(), superblock),
-        system: Vec::new(),
-        freed: Map::new(),
-        journal: None,
-        pages: Map::new(),
-        page_count: 0,
-        max_pages: 0,
-        dirty_files: Map::new(),
-        indexes: Map::new(),
-        orphans: Map::new(),
-        linkable: Map::new(),
-        next_block: 0,
-        must_checkpoint: false,
-        is_unflushed: false,
-        has_touched_memory: false,
-        has_failed: false,
-        is_read_only: true,
-    };
+    let mut core = Core::new(superblock.clone(), Buffers::new(buffers.disk.clone(), superblock), true);
     let inode = core.inode_or_reserved(superblock.journal_inode).map_err(damaged)?;
     let blocks = inode.size() / superblock.block_size as u64;
     let blocks = u32::try_from(blocks).map_err(|_| damaged(EUCLEAN))?;
