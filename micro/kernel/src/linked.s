@@ -70,7 +70,7 @@
 .popsection
 .endm
 
-# A call that only reads a number (`posix/src/fast.rs`).
+# A call that only reads a number (`posix/task/src/fast.rs`).
 .macro linked_fast number, name
     linked_short unilith_syscall_\number, unilith_fast_\name, \name
 .endm

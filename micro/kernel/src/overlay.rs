@@ -39,6 +39,6 @@ fn container(_: &dyn api_overlay::Remote, _: &overlay_line::Container<'_>) -> ap
 }
 
 fn enter() -> Result<Box<dyn Any>, String> {
-    let identity = posix::auxiliary::Identity::assume(b"overlay");
+    let identity = task::auxiliary::Identity::assume(b"overlay");
     identity.map(|i| Box::new(i) as Box<dyn Any>).map_err(|_| "the program has not started yet".into())
 }

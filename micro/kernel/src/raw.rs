@@ -7,11 +7,12 @@ use abi::errno::{EAGAIN, EINTR};
 use alloc::vec::Vec;
 use api_plat::{Access, BootConfig, Frame, Ipv4Prefix, Status};
 use api_sched::WaitQueue;
-use posix::Call;
-use posix::dispatch::{Outcome, RESTART, serve};
+use posix::dispatch::{Outcome, serve};
 use raw::blockdev;
 use raw::netdev::{self, Given};
 use raw::shfs;
+use task::Call;
+use task::wait::RESTART;
 
 #[unsafe(no_mangle)]
 fn unilith_netdev_start(config: &BootConfig, devices: &mut Devices, stack_has_one: bool) {
@@ -142,9 +143,9 @@ fn wait(call: &mut Call<'_>, waiters: &WaitQueue, ready: fn(usize) -> Result<usi
     let (device, timeout_ns) = (call.uint(0) as usize, call.long(1));
     let deadline = match u64::try_from(timeout_ns) {
         Ok(timeout_ns) => api_plat::now_ns().saturating_add(timeout_ns),
-        Err(_) => posix::wait::FOREVER,
+        Err(_) => task::wait::FOREVER,
     };
-    match posix::wait::on_queue(waiters, abi::Events::IN, deadline, || ready(device)) {
+    match task::wait::on_queue(waiters, abi::Events::IN, deadline, || ready(device)) {
         Err(EAGAIN) => Ok(0),
         Err(RESTART) => Err(EINTR),
         done => done,

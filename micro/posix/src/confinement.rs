@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a container's description keeps its programs from, where the kernel itself does it before the first of them begins: values
 //! of /proc/sys, paths that show nothing (`maskedPaths`) and paths that may not be written to (`readonlyPaths`, runtime-spec,
-//! config-linux.md). The filter of system calls is [`crate::calls::seccomp::Profile`].
+//! config-linux.md). The filter of system calls is [`task::seccomp::Profile`].
 
-use crate::{files, mounts};
+use crate::mounts;
+use task::files;
+
 use abi::errno::{EACCES, ENOENT, ENOTDIR};
 use abi::{Errno, Result};
 use alloc::format;

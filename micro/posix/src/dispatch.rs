@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From a system call to its handler, and back to the program.
 
-use crate::call::Call;
-use crate::cpu_time::{self, InKernel};
-use crate::{calls, out_of_memory, overlay, task};
-use abi::{Errno, Result, errno::ENOSYS};
+use crate::{calls, out_of_memory};
+use abi::{Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use api_trace::{Event, Point};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::NUMBERS;
+use task::call::Call;
+use task::cpu_time::{self, InKernel};
+use task::overlay;
+use task::wait::{RESTART, RESTART_NO_HANDLER};
+use task::watch;
 
-/// Serves one call. A blocking handler waits through [`crate::wait`].
+/// Serves one call. A blocking handler waits through [`task::wait`].
 pub type Handler = fn(&mut Call<'_>) -> Result<usize>;
-
-/// A call was interrupted by a signal and is to be made again unless a handler without SA_RESTART ran (Linux'
-/// ERESTARTSYS; never seen by the program).
-pub const RESTART: Errno = Errno(512);
-/// As [`RESTART`], but EINTR whenever any handler ran (Linux' ERESTARTNOHAND: pause, sigsuspend, ppoll, pselect6).
-pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
 /// Hands each family that an image may go without to `$with`: its feature and what is chosen by.
 macro_rules! family {
@@ -64,7 +61,7 @@ macro_rules! admitted {
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
             let handler = HANDLER.ok_or(ENOSYS)?;
-            crate::out_of_memory::admit(crate::task::current())?;
+            crate::out_of_memory::admit(task::current())?;
             handler(call)
         }
         match HANDLER {
@@ -81,7 +78,7 @@ macro_rules! relieved {
         const HANDLER: Option<Handler> = $handler;
         fn relieve(call: &mut Call<'_>) -> Result<usize> {
             if api_alloc::is_really_low() {
-                crate::out_of_memory::relieve(crate::task::current());
+                crate::out_of_memory::relieve(task::current());
             }
             HANDLER.map_or(Err(ENOSYS), |handler| handler(call))
         }
@@ -191,6 +188,7 @@ macro_rules! left_out_of_image {
         }
     };
 }
+
 syscall_table::system_calls!(left_out_of_image);
 
 #[cfg(feature = "linked")]
@@ -202,28 +200,6 @@ static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handl
 
 /// How often each number was asked for in vain.
 static MISSING: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
-static TRACE: AtomicBool = AtomicBool::new(false);
-/// Calls are traced, or their time is told apart: one look tells a call that it can go the short way.
-static WATCHED: AtomicBool = AtomicBool::new(false);
-
-/// Prints every call to the console from now on, or does not.
-pub fn set_trace(on: bool) {
-    TRACE.store(on, Ordering::Relaxed);
-    watched();
-}
-
-/// Who looks at calls has changed: while somebody does, every call takes the full path, which keeps all registers.
-pub fn watched() {
-    let traced = calls::ptrace::is_anybody_traced()
-        || calls::seccomp::is_anybody_filtered()
-        || TRACE.load(Ordering::Relaxed)
-        || api_trace::is_on(Point::CallEntry)
-        || api_trace::is_on(Point::CallExit);
-    WATCHED.store(traced || cpu_time::is_on(), Ordering::Relaxed);
-    // A linked program calls these functions itself.
-    #[cfg(not(feature = "linked"))]
-    crate::fast::enable(!traced && !api_trace::is_on(Point::Sample));
-}
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_syscall(frame: &mut Frame) {
@@ -240,7 +216,7 @@ fn by_number(frame: &mut Frame) {
     if api_plat::take_work() || result.is_none() {
         leave(frame, result.map(|r| (frame.orig_rax, r)));
     }
-    if WATCHED.load(Ordering::Relaxed) {
+    if watch::is_on() {
         cpu_time::left();
     }
 }
@@ -261,7 +237,7 @@ fn unilith_kernel_overlay_call(frame: &mut Frame) {
 /// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
 fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
     let mut number = number;
-    if WATCHED.load(Ordering::Relaxed) {
+    if watch::is_on() {
         number = comes_in(number, frame);
     }
     let mut call = Call { frame, keep_registers: false };
@@ -270,7 +246,7 @@ fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
         _ => missing(number, call.frame),
     };
     let keep = call.keep_registers;
-    if WATCHED.load(Ordering::Relaxed) {
+    if watch::is_on() {
         return goes_out(number, frame, result, keep);
     }
     if keep {
@@ -315,7 +291,7 @@ fn comes_in(number: u64, frame: &mut Frame) -> u64 {
 
 #[cold]
 fn goes_out(number: u64, frame: &mut Frame, result: Result<usize>, keep: bool) -> Option<Result<usize>> {
-    if TRACE.load(Ordering::Relaxed) {
+    if watch::is_traced() {
         trace(number, frame, &result);
     }
     if api_trace::is_on(Point::CallExit) {
@@ -456,7 +432,7 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
     let _time = InKernel::enter();
     let task = task::running();
     // A page that the program touches is no request of the call.
-    let _none = crate::fault::Suspended::enter(task);
+    let _none = task::fault::Suspended::enter(task);
     loop {
         let outcome = calls::memory::page_fault(address, access);
         match (outcome, task) {

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running a program: from its path to an address space that holds it.
 
-use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
-use crate::calls::identity::credentials::{FileGrants, SetIds};
-use crate::calls::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
-use crate::files;
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::task;
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -18,6 +11,12 @@ use api_mem::Frame;
 use core::cell::RefCell;
 use loader::{Executable, Identity, Loaded, Machine};
 use mem::{Layout, Limits, MappedFile, Rights, Space};
+use task::files;
+use task::identity::capabilities::CAP_SYS_PTRACE;
+use task::identity::credentials::{FileGrants, SetIds};
+use task::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
+use task::pids::Pid;
+use task::process::Process;
 use vfs::{Access, Dentry};
 
 /// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
@@ -154,7 +153,7 @@ fn is_safe(process: &Process) -> bool {
     let mut tracers = process.tasks().map(|task| task.tracing.tracer()).filter(|tracer| *tracer != Pid::NONE);
     let users = process.credentials.lock().users.clone();
     tracers.all(|tracer| {
-        let tracer = crate::processes::find(tracer);
+        let tracer = task::processes::find(tracer);
         tracer.is_some_and(|tracer| tracer.credentials.lock().can_in(&users, CAP_SYS_PTRACE))
     })
 }
@@ -208,7 +207,7 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
 
 /// The limits that memory management keeps.
 pub fn limits(process: &Process) -> Limits {
-    use crate::calls::limits::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK};
+    use task::limits::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK};
     let of = |resource| process.limits.soft(resource);
     Limits {
         stack: of(RLIMIT_STACK),

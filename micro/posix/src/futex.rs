@@ -2,8 +2,6 @@
 //! Threads asleep on a word of the program's memory: a hash table of queues, first come first served.
 //!
 //! A word is known by its [`Key`]: the address in an address space, or the place in a file that is mapped shared.
-
-use crate::task;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -7,7 +7,6 @@
 
 use crate::exec::{self, Prepared};
 use crate::mounts;
-use crate::process::Process;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -19,6 +18,7 @@ use api_mem::{Frame, PageSource};
 use api_plat::{KERNEL_IMAGE, PROCESS};
 use core::sync::atomic::{AtomicBool, Ordering};
 use mem::MappedFile;
+use task::process::Process;
 use vfs::{Credentials, Dentry, Walk, ops};
 
 unsafe extern "C" {

@@ -5,8 +5,8 @@
 //! the moment, in fixed point. No timer does that, which would wake an idle machine: the scheduler calls when the processor
 //! changes hands, and what fell due since the last time is made up for.
 
-use crate::calls::time::duration::SECOND;
 use api_lock::SpinLock;
+use task::time::duration::SECOND;
 
 const PERIOD_NS: u64 = 5 * SECOND;
 /// Binary places of the averages.

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tree of files at the start: what is mounted where, and the standard streams.
 
-use crate::calls::signals::{self, SigInfo};
-use crate::control_group;
-use crate::files::{self, Files};
-use crate::pids::PidNamespace;
-use crate::process::Process;
 use crate::terminals;
 use abi::errno::EROFS;
 use alloc::format;
@@ -16,8 +11,14 @@ use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use api_plat::Boot;
 use api_sched::PollerSlot;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
+use task::control_group;
+use task::files::{self, Files};
+use task::pids::PidNamespace;
+use task::process::Process;
+use task::signals::{self, SigInfo};
 use vfs::{Capability, Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
 const PAGE: u64 = abi::PAGE_SIZE as u64;
@@ -376,22 +377,8 @@ fn serve_console() {
     devfs::poll_console();
 }
 
-/// Who gets the signals of the terminal's keys.
-static FOREGROUND: SpinLock<Option<Arc<Process>>> = SpinLock::new(None);
-
-/// The process that the terminal belongs to.
-pub fn set_foreground(process: &Arc<Process>) {
-    *FOREGROUND.lock() = Some(process.clone());
-}
-
-/// That process; `None` before the program is there.
-pub fn foreground() -> Option<Arc<Process>> {
-    FOREGROUND.lock().clone()
-}
-
 fn signal_foreground(signal: i32) {
-    let process = FOREGROUND.lock().clone();
-    if let Some(process) = process {
+    if let Some(process) = task::processes::foreground() {
         // A standard signal is never refused for want of room.
         let _ = signals::send_to_process(&process, SigInfo::from_kernel(signal));
     }
@@ -466,4 +453,34 @@ pub fn prepare(files: &Files, working: Option<&str>, null_input: bool) -> Told<(
         files.set_working(dir);
     }
     Ok(())
+}
+
+/// Only one container mounts its files at a time.
+struct Mounting;
+
+static IS_MOUNTING: AtomicBool = AtomicBool::new(false);
+
+impl Mounting {
+    fn begin() -> Mounting {
+        while IS_MOUNTING.swap(true, Ordering::Acquire) {
+            sched::yield_now();
+        }
+        Mounting
+    }
+}
+
+impl Drop for Mounting {
+    fn drop(&mut self) {
+        IS_MOUNTING.store(false, Ordering::Release);
+    }
+}
+
+/// A file tree with these trees of the host, and what every program expects. The error is one line.
+pub fn namespace(
+    first: &Process,
+    trees: &[HostTree<'_>],
+    views: &Views<'_>,
+) -> core::result::Result<Arc<Namespace>, String> {
+    let _mounting = Mounting::begin();
+    container_tree(&first.files, trees, views).map(Arc::new)
 }

@@ -7,16 +7,16 @@
 //! see what takes all memory.
 
 use crate::calls::end;
-use crate::calls::signals::{self, SIGKILL};
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::processes::{self, Claim};
-use crate::task::Task;
 use abi::{Result, errno::ENOMEM};
 use alloc::string::String;
 use alloc::sync::Arc;
 use api_plat::Status;
 use core::sync::atomic::Ordering;
+use task::Task;
+use task::pids::Pid;
+use task::process::Process;
+use task::processes::{self, Claim};
+use task::signals::{self, SIGKILL};
 
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// oom_score_adj that spares a process in any case, and the largest.
@@ -151,7 +151,7 @@ fn begin(victim: &Process) {
         victim.group().was_out_of_memory();
     }
     victim.family.was_out_of_memory.store(true, Ordering::Relaxed);
-    end::begin(victim, Status::Signal { number: SIGKILL as u8 });
+    task::end::begin(victim, Status::Signal { number: SIGKILL as u8 });
 }
 
 /// The victim runs, ends, and gives back what it had. False when it does not in time, or the waiting thread is to end.

@@ -3,18 +3,7 @@
 //! session of their own, and their parent has number 0. The first process never hears of them; at their end the kernel is
 //! who waits for them, and for children that they leave behind (`calls::end`, `calls::children`).
 
-use crate::calls::end;
-use crate::calls::identity::sessions::Sessions;
-use crate::calls::limits::{Limits, RLIMIT_NOFILE};
-use crate::calls::prctl::Settings;
-use crate::calls::signals::{self, ProcessSignals, SIGKILL, SigInfo};
-use crate::containers::Container;
-use crate::control_group::{self, ControlGroup};
 use crate::exec::{self, Prepared};
-use crate::pids::{Pid, PidNamespace};
-use crate::process::{Beginning, Credentials, Process, Program};
-use crate::processes::{self, Claim};
-use crate::task::Task;
 use abi::{Errno, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -25,6 +14,16 @@ use descriptors::Description;
 use devfs::OutsideTerminal;
 use loader::Loaded;
 use sched::Start;
+use task::Task;
+use task::containers::Container;
+use task::control_group::{self, ControlGroup};
+use task::identity::sessions::Sessions;
+use task::limits::{Limits, RLIMIT_NOFILE};
+use task::pids::{Pid, PidNamespace};
+use task::prctl::Settings;
+use task::process::{Beginning, Credentials, Process, Program};
+use task::processes::{self, Claim};
+use task::signals::{self, ProcessSignals, SIGKILL, SigInfo};
 use vfs::{Dentry, Namespace};
 
 /// What is to run, and as whom.
@@ -165,7 +164,7 @@ pub fn start(
         process.pids.begins();
     }
     if process.pids.is_closed() || container.is_some_and(|container| container.is_ending()) {
-        end::begin(&process, Status::Signal { number: SIGKILL as u8 });
+        task::end::begin(&process, Status::Signal { number: SIGKILL as u8 });
     }
     if let Some(terminal) = terminal {
         terminal.control(pid.of_machine());

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
-use crate::calls::seccomp::Profile;
-use crate::calls::{limits, system};
+use crate::calls::system;
 use crate::confinement;
 use crate::exec::{self, Prepared};
-use crate::files::Files;
-use crate::pids::Pid;
-use crate::process::{Credentials, Process, Program};
-use crate::processes::{self, Claim};
-use crate::restart::First;
-use crate::task::{self, Task};
-use crate::uts;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -19,6 +11,13 @@ use alloc::vec::Vec;
 use api_boot::Confinement;
 use api_plat::{Boot, BootConfig, Frame, Status};
 use loader::Loaded;
+use task::files::Files;
+use task::pids::Pid;
+use task::process::{Credentials, Process, Program};
+use task::processes::{self, Claim};
+use task::restart::First;
+use task::seccomp::Profile;
+use task::{Task, limits, uts};
 
 /// Runs the program the host asked for on the calling kernel thread. Comes back only with the reason why it could
 /// not start, one line for the user.
@@ -27,7 +26,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     for word in &config.unknown {
         log::warn!("boot setting {word} is not known: ignored");
     }
-    crate::dispatch::set_trace(config.trace);
+    task::watch::set_trace(config.trace);
     system::set_memory(boot.memory);
     if let Some(name) = &config.hostname {
         uts::first().set_host_name(name.as_bytes());
@@ -51,7 +50,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     debug_assert_eq!(tid, Pid::FIRST);
     process.group().charge_always();
     processes::add(&process);
-    crate::mounts::set_foreground(&process);
+    task::processes::set_foreground(&process);
     crate::load::start();
     let task = Task::new(process.clone(), tid, [0; 16], None);
     process.add(task.clone());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What terminals need to know of processes: who uses them, and who hears of their keys.
 
-use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
-use crate::calls::signals::{self, SIG_IGN, SIGTTIN, SigInfo, bit};
-use crate::dispatch::RESTART;
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::{processes, task};
 use abi::{Result, errno::EIO};
 use devfs::Caller;
+use task::identity::capabilities::CAP_SYS_ADMIN;
+use task::pids::Pid;
+use task::process::Process;
+use task::processes;
+use task::signals::{self, SIG_IGN, SIGTTIN, SigInfo, bit};
+use task::wait::RESTART;
 
 /// Device number and foreground process group of the terminal that controls the process' session.
 pub fn of(process: &Process) -> Option<(u64, Pid)> {

@@ -12,6 +12,7 @@ extern crate alloc;
 extern crate std;
 
 mod output;
+pub mod settings;
 
 pub use output::Output;
 

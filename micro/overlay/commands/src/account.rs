@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use api_fs::Sink;
 use api_overlay::Failure;
-use posix::process::Credentials;
+use task::process::Credentials;
 
 /// Longest file of accounts that is read.
 const MOST: usize = 1 << 20;

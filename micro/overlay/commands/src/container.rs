@@ -10,18 +10,16 @@ use alloc::vec::Vec;
 use api_boot::{CapabilitySets, Rlimit};
 use api_overlay::{Failure, Outcome, Remote};
 use overlay_wire::{Container, Origin};
-use posix::auxiliary;
-use posix::calls::limits::Limits;
-use posix::calls::seccomp::Profile;
 use posix::confinement::{self, Confinement};
-use posix::containers::{self, Known, Number, Parts};
-use posix::control_group;
-use posix::mounts::{HostTree, Views};
+use posix::mounts::{self, HostTree, Views};
 use posix::outside::{self, Place, Wanted};
-use posix::pids::PidNamespace;
-use posix::process::{Credentials, NsProxy, Process};
-use posix::users::UserNamespace;
-use posix::{cgroup, ipc};
+use task::containers::{self, Known, Number, Parts};
+use task::limits::Limits;
+use task::pids::PidNamespace;
+use task::process::{Credentials, NsProxy, Process};
+use task::seccomp::Profile;
+use task::users::UserNamespace;
+use task::{auxiliary, cgroup, control_group, ipc};
 
 /// How often it is looked whether the last process of a container has ended.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -79,7 +77,7 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         has_own_ipc: wanted.namespaces.ipc == Origin::New,
         shares_ipc_with: other.as_ref().map(|other| &*other.namespace),
     };
-    let namespace = containers::namespace(&first, &trees, &views).map_err(refused)?;
+    let namespace = mounts::namespace(&first, &trees, &views).map_err(refused)?;
     let confined = confinement::apply(&namespace, &confinement).map_err(refused);
     let working = confined.and_then(|()| match wanted.program.working {
         b"" => Ok(namespace.root().topmost()),

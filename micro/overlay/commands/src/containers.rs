@@ -6,8 +6,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
-use posix::containers::{self, Container};
-use posix::control_group::{ControlGroup, Limits, MACHINE, NO_LIMIT};
+use task::containers::{self, Container};
+use task::control_group::{ControlGroup, Limits, MACHINE, NO_LIMIT};
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "containers",
@@ -46,7 +46,7 @@ fn act(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
 
 fn list(session: &dyn Session) -> Outcome {
     // Whoever asks for times gets exact ones from then on.
-    posix::cpu_time::start();
+    task::cpu_time::start();
     let mut list = Listing::new(session, &COLUMNS);
     let mut row = |name: &[u8], group: &ControlGroup| {
         let (limits, used) = (group.limits(), group.usage());

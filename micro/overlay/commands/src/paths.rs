@@ -10,9 +10,10 @@ use api_boot::Volume;
 use api_fs::{File, FileType, Sink, Source};
 use api_overlay::{Failure, Session, Stop};
 use core::sync::atomic::{AtomicBool, Ordering};
-use posix::containers::Container;
-use posix::process::Process;
-use posix::{auxiliary, mounts};
+use posix::mounts;
+use task::auxiliary;
+use task::containers::Container;
+use task::process::Process;
 use vfs::{Credentials, Dentry, Walk, ops};
 
 /// Where the host's directory is mounted.

@@ -10,11 +10,11 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual};
-use posix::calls::signals::{SIGNALS, SIGRTMIN};
-use posix::pids::Pid;
-use posix::process::Process;
-use posix::{auxiliary, processes, restart};
 use sched::Thread;
+use task::pids::Pid;
+use task::process::Process;
+use task::signals::{SIGNALS, SIGRTMIN};
+use task::{auxiliary, processes, restart};
 
 pub const COMMANDS: [Command; 3] = [
     Command {

@@ -22,8 +22,8 @@ use devfs::OutsideTerminal;
 use overlay_wire::Program;
 use pipe::PipeEnd;
 use posix::outside::{self, Place, Refusal, Wanted};
-use posix::process::Process;
-use posix::{auxiliary, containers};
+use task::process::Process;
+use task::{auxiliary, containers};
 use vfs::Namespace;
 
 /// Where programs are looked for when the environment does not say (Docker's own default).

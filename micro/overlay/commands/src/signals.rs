@@ -2,7 +2,7 @@
 //! Names of signals.
 
 use crate::arguments::number;
-use posix::calls::signals::{SIGNALS, SIGRTMIN, name};
+use task::signals::{SIGNALS, SIGRTMIN, name};
 
 /// What C libraries call SIGRTMIN: two real-time signals of the kernel's are their own (signal(7)).
 const RTMIN: i32 = SIGRTMIN + 2;

@@ -223,7 +223,7 @@ fn symbol_name(run: &Run, address: u64, to: u64, length: u64) -> Result<u64> {
 }
 
 fn kill(run: &Run, signal: i32) -> Result<u64> {
-    posix::auxiliary::signal(run.task.process.pid, signal).map(|()| 0)
+    task::auxiliary::signal(run.task.process.pid, signal).map(|()| 0)
 }
 
 /// What the kernel counts anyway, for programs where the processor has no counters.

@@ -37,7 +37,7 @@ mod serve;
 /// Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
 #[inline(always)]
 pub fn register() {
-    posix::overlay::set_hooks(&run::HOOKS);
+    task::overlay::set_hooks(&run::HOOKS);
     api_overlay::register(&commands::COMMANDS);
     api_overlay::register_completer(api_overlay::Completes::Symbols, resolve::complete);
     api_overlay::register_completer(api_overlay::Completes::Programs, programs::complete);

@@ -20,9 +20,9 @@ use api_plat::domain::GATE;
 use api_plat::{Entry, Exception, Frame};
 use api_sched::Waiter;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use posix::overlay::{Held, Hooks};
-use posix::task::Task;
 use sched::{Start, Thread};
+use task::Task;
+use task::overlay::{Held, Hooks};
 
 /// How a program ended.
 #[derive(Debug)]
@@ -200,7 +200,7 @@ fn finish(outcome: Outcome) -> ! {
 impl Run {
     /// Starts the program on a thread of its own; the calling thread is the command's.
     pub fn start(program: Arc<Program>, arguments: &[&[u8]]) -> Result<Arc<Run>> {
-        let process = posix::auxiliary::program()?;
+        let process = task::auxiliary::program()?;
         let stack = Block::new(STACK)?;
         program.refresh()?;
         let (rsp, vector) = push_arguments(&stack, arguments)?;
@@ -211,7 +211,7 @@ impl Run {
         frame.rsi = vector;
         frame.entry = Entry::Overlay;
         let thread_pointer = image.thread_pointer;
-        let task = Task::new(process, posix::auxiliary::TID, [0; 16], None);
+        let task = Task::new(process, task::auxiliary::TID, [0; 16], None);
         task.set_name(program.name.as_bytes());
         task.signals.block_all();
         let run = Arc::new(Run {

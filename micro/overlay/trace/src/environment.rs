@@ -94,20 +94,20 @@ impl Environment for Machine<'_> {
     }
 
     fn pid_tgid(&self) -> u64 {
-        posix::task::running()
+        task::running()
             .map_or(0, |t| (t.process.pid.of_machine() as u64) << 32 | u64::from(t.tid.of_machine() as u32))
     }
 
     fn uid_gid(&self) -> u64 {
-        let of = |t: &posix::task::Task| {
+        let of = |t: &task::Task| {
             let credentials = t.credentials().try_lock()?;
             Some(u64::from(credentials.gid) << 32 | u64::from(credentials.uid))
         };
-        posix::task::running().and_then(of).unwrap_or(0)
+        task::running().and_then(of).unwrap_or(0)
     }
 
     fn comm(&self, to: &mut [u8; 16]) {
-        match posix::task::running() {
+        match task::running() {
             // A name that is being changed right now is not waited for.
             Some(task) => *to = task.name.try_lock().map_or([0; 16], |name| *name),
             None => to[..6].copy_from_slice(b"kernel"),

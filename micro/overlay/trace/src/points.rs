@@ -11,7 +11,7 @@ use bpf::context::{Context, LARGEST};
 use core::ops::RangeInclusive;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use posix::task::Task;
+use task::Task;
 
 /// Programs of each point.
 static FIRST: [AtomicPtr<Active>; Point::ALL.len()] =
@@ -185,7 +185,7 @@ fn turn_on() {
         }
     }
     api_trace::set(points, hook);
-    posix::dispatch::watched();
+    task::watch::changed();
     api_plat::set_sampling(interval());
 }
 

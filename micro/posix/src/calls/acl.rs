@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Access control lists as extended attributes: `system.posix_acl_access` and `system.posix_acl_default` (acl(5)).
 
-use crate::files;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Acl, AclKind, FileType, Inode};
+use task::files;
 use vfs::Capability;
 
 const S_ISGID: u32 = 0o2000;

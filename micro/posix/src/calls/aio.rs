@@ -4,11 +4,7 @@
 
 use super::io::{RWF_KNOWN, RWF_NOWAIT, read_from, write_at, write_to};
 use super::signals::with_mask;
-use super::time::duration::from_timespec;
-use crate::call::Call;
-use crate::dispatch::RESTART;
-use crate::settings::Setting;
-use crate::{files, task, wait};
+use abi::setting::Setting;
 use abi::{Events, PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -21,6 +17,10 @@ use descriptors::Description;
 use eventfd::EventFd;
 use mem::{Request, Rights};
 use ordered::Map;
+use task::call::Call;
+use task::files;
+use task::time::duration::from_timespec;
+use task::wait::{self, RESTART};
 
 /// /proc/sys/fs/aio-max-nr: events that all contexts may have room for.
 pub static MAX_EVENTS: [Setting; 1] = [Setting::new(65536, 0, u32::MAX as u64)];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! arch_prctl(2) for x86-64.
 
-use crate::call::Call;
 use abi::{Result, errno::*};
 use api_user::USER_END;
+use task::call::Call;
 
 const ARCH_SET_GS: i32 = 0x1001;
 const ARCH_SET_FS: i32 = 0x1002;
@@ -37,7 +37,7 @@ pub fn arch_prctl(call: &mut Call<'_>) -> Result<usize> {
         ARCH_GET_CPUID => Ok(1),
         ARCH_SET_CPUID => Err(ENODEV),
         ARCH_GET_XCOMP_SUPP | ARCH_GET_XCOMP_PERM | ARCH_GET_XCOMP_GUEST_PERM => {
-            call.ptr(1).write(super::signals::extended_features()).map(|()| 0)
+            call.ptr(1).write(task::signals::fpu::features()).map(|()| 0)
         }
         ARCH_REQ_XCOMP_PERM | ARCH_REQ_XCOMP_GUEST_PERM => Err(EOPNOTSUPP),
         // Shadow stacks and everything later: what a kernel without them answers.

@@ -4,11 +4,6 @@
 //! A description with O_ASYNC, or a socket with an owner, gets a [`Notifier`] on its file's wait queue, which sends the
 //! signal whenever the queue is woken. Nothing is on the queue of a file nobody asked this of.
 
-use crate::calls::signals::{self, SIGPOLL, SIGURG, SigInfo};
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::processes;
-use crate::task;
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use api_fs::{File, FileType};
@@ -17,6 +12,10 @@ use api_sched::{WaitKey, Waiter};
 use api_user::UserPtr;
 use descriptors::{Description, Owned, OwnedBy, OwnerKind, Watcher};
 use ordered::Map;
+use task::pids::Pid;
+use task::process::Process;
+use task::processes;
+use task::signals::{self, SIGPOLL, SIGURG, SigInfo};
 
 const O_ASYNC: u32 = 0o20000;
 const FIOASYNC: u32 = 0x5452;

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changing what a file is: mode, owner, times, length, extended attributes, and storing it.
 
+use super::acl;
 use super::io::check_file_size;
+use super::leases;
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
-use super::{acl, leases};
-use crate::call::Call;
-use crate::calls::identity::file_capabilities::{Attribute, CAPABILITIES};
-use crate::files::{self, AT_FDCWD};
-use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,6 +13,10 @@ use api_fs::{File, FileType, Inode, InodeFlags, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
 use core::any::Any;
 use descriptors::Description;
+use task::call::Call;
+use task::files::{self, AT_FDCWD};
+use task::identity::file_capabilities::{Attribute, CAPABILITIES};
+use task::users::{self, Kind};
 use vfs::{Access, Capability, Dentry, notify, ops};
 
 const O_WRONLY: u32 = 1;
@@ -319,7 +320,7 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
     }
     files::credentials().check_file(&target.inode, &stat, Access::WRITE)?;
     target.may_alter()?;
-    if crate::processes::run_file(&target.inode) {
+    if task::processes::run_file(&target.inode) {
         return Err(ETXTBSY);
     }
     leases::break_for(&target.inode, O_WRONLY)?;
@@ -650,7 +651,7 @@ xattr_calls! {
 
 /// A file lost pages: whoever has them mapped loses them as well ([`mem::Space::file_lost`]).
 fn file_lost(device: u64, inode: u64, from: u64, to: u64, copies: bool) {
-    for space in crate::processes::spaces() {
+    for space in task::processes::spaces() {
         space.file_lost(device, inode, from, to, copies);
     }
 }

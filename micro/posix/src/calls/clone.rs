@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! clone(2), clone3(2), fork(2), vfork(2), unshare(2), set_tid_address(2): new threads and new processes.
 
-use super::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
-use super::identity::credentials::Credentials;
-use super::limits::RLIMIT_NPROC;
 use super::namespaces::{CLONE_NEWIPC, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, NAMESPACES, New};
 use super::ptrace;
-use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
 use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
-use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
-use crate::call::Call;
-use crate::control_group::ControlGroup;
-use crate::files::Files;
-use crate::pids::{Pid, PidNamespace};
-use crate::process::{Beginning, Process};
-use crate::processes;
-use crate::task::{self, Own, Task};
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -26,6 +14,17 @@ use api_user::{USER_END, UserPtr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use mem::Space;
 use sched::{Start, Thread};
+use task::call::Call;
+use task::control_group::ControlGroup;
+use task::files::Files;
+use task::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
+use task::identity::credentials::Credentials;
+use task::limits::RLIMIT_NPROC;
+use task::pids::{Pid, PidNamespace};
+use task::process::{Beginning, Process};
+use task::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
+use task::tracing::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
+use task::{Own, Task, processes};
 
 /// RFLAGS.TF
 const TRAP_FLAG: u64 = 0x100;
@@ -559,13 +558,13 @@ fn start_process(
     if let Some(tracee) = tracee {
         tracee.begin(&task);
     }
-    super::time::cpu_limit::limit_changes(&child);
+    task::time::cpu_limit::limit_changes(&child);
     drop(task);
     unborn.begin();
     let is_late =
         child.pids.is_closed() || child.container.as_ref().is_some_and(|container| container.is_ending());
     if is_late {
-        super::end::begin(&child, Status::Signal { number: super::signals::SIGKILL as u8 });
+        task::end::begin(&child, Status::Signal { number: task::signals::SIGKILL as u8 });
     }
     tell_tracer(call, parent, event, pid);
     if wanted.has(CLONE_VFORK) {

@@ -2,7 +2,6 @@
 //! F_NOTIFY of fcntl(2): a signal when something happens in a directory. What inotify(7) replaced.
 
 use super::async_io;
-use crate::task;
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use api_lock::SpinLock;

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of threads, of processes, and with the first process of the machine.
 
-use super::children::{self, Ended};
+use super::children;
 use super::identity::sessions;
-use super::{ptrace, signals};
-use crate::call::Call;
-use crate::pids::Pid;
-use crate::process::{NsProxy, Process};
-use crate::{containers, processes, task, wait};
+use super::ptrace;
 use abi::{Events, Result};
 use alloc::sync::Arc;
 use api_plat::Status;
 use core::sync::atomic::{AtomicBool, Ordering};
+use task::call::Call;
+use task::children::{Ended, peak_of};
+use task::end::begin;
+use task::identity::sessions::{groups_at_risk, tell_orphaned};
+use task::pids::Pid;
+use task::process::{NsProxy, Process};
+use task::{containers, processes, signals, tracing, wait};
 
 /// exit(2): the calling thread; the process with the last one.
 pub fn exit(call: &mut Call<'_>) -> Result<usize> {
@@ -37,14 +40,6 @@ pub fn end_process(status: Status) -> ! {
     }
     begin(process, status);
     end_thread(0)
-}
-
-/// Every thread of the process is to end; the running one, when it is one of them, has to do so itself.
-pub fn begin(process: &Process, status: Status) {
-    if process.begin_end(status) {
-        let own = task::running().map_or(Pid::NONE, |task| task.tid);
-        process.tasks().filter(|other| other.tid != own).for_each(|other| signals::end_thread(&other));
-    }
 }
 
 /// Ends the machine: stores what is not stored yet, then tells the host.
@@ -82,7 +77,7 @@ pub fn end_thread(code: u8) -> ! {
         task.files().close_all();
     }
     let status = process.outcome().unwrap_or(Status::Exit { code });
-    if ptrace::is_anybody_traced() || !process.tracees.lock().is_empty() {
+    if tracing::is_anybody_traced() || !process.tracees.lock().is_empty() {
         ptrace::wait::thread_ends(
             task,
             Ended::new(
@@ -134,7 +129,7 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     super::sysv::semaphores::process_ends(process.pid.of_machine());
     // Those that only a zombie is in are nobody's.
     task::current().set_nsproxy(NsProxy::first());
-    let peak = children::peak_of(process);
+    let peak = peak_of(process);
     if let Some(space) = process.space()
         && let Err(e) = space.sync_all()
     {
@@ -146,9 +141,9 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     // What it made the kernel allocate is gone.
     api_alloc::trim();
     sessions::leader_ends(process);
-    let groups = sessions::groups_at_risk(process);
+    let groups = groups_at_risk(process);
     children::give_away(process);
-    sessions::tell_orphaned(process, &groups);
+    tell_orphaned(process, &groups);
     let core = process.family.left_core.load(Ordering::Relaxed);
     let ended = Ended::new(status, core, process.usage(), peak, *task::current().name.lock());
     *process.family.zombie.lock() = Some(ended);

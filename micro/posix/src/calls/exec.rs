@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! execve(2), execveat(2): another program takes the place of the running one.
 
-use crate::call::Call;
 use crate::calls::open::read_path;
 use crate::calls::ptrace;
-use crate::calls::signals::{self, SIGCHLD};
 use crate::calls::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
-use crate::dispatch::RESTART;
 use crate::exec::{self, Prepared};
-use crate::files::{self, AT_FDCWD};
-use crate::process::{Process, Program};
-use crate::processes;
-use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::sync::Arc;
@@ -22,6 +15,12 @@ use api_plat::Frame;
 use api_user::{Sink, UserPtr};
 use core::sync::atomic::Ordering;
 use loader::Loaded;
+use task::call::Call;
+use task::files::{self, AT_FDCWD};
+use task::process::{Process, Program};
+use task::signals::{self, SIGCHLD};
+use task::wait::RESTART;
+use task::{Task, processes};
 use vfs::Dentry;
 
 /// Longest string with its NUL (MAX_ARG_STRLEN).
@@ -165,7 +164,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     let mut next = 0;
     while let Some((fd, description)) = process.files.descriptors.remove_marked(next) {
         // As on Linux, nobody is told of errors.
-        let _ = super::open::end(description);
+        let _ = files::end(description);
         next = fd as u32 + 1;
     }
     process.signals.reset_handlers();
@@ -231,7 +230,7 @@ fn become_first(process: &Arc<Process>) -> Result<()> {
     if let Some(thread) = old.detach() {
         first.attach(&thread);
     }
-    ptrace::state::becomes(old, &first);
+    task::tracing::becomes(old, &first);
     // The number is the process' and now this thread's as well.
     processes::retain(process.pid);
     process.group().charge_always();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
 
-use super::{async_io, inode_flags, leases, special};
-use crate::call::Call;
-use crate::pids::Pid;
-use crate::{files, processes, task, wait};
+use super::async_io;
+
+use super::inode_flags;
+
+use super::leases;
+
+use super::special;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::FileType;
@@ -15,6 +18,9 @@ use descriptors::{
 };
 use pipe::PipeEnd;
 use ramfs::RamFile;
+use task::call::Call;
+use task::pids::Pid;
+use task::{files, processes, wait};
 
 const F_DUPFD: i32 = 0;
 const F_GETFD: i32 = 1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which file systems there are (sysfs(2), /proc/filesystems), and how much room one has (ustat(2)).
 
-use crate::call::Call;
-use crate::files;
 use abi::{Result, errno::*};
 use alloc::string::String;
 use api_user::UserPtr;
+use task::call::Call;
+use task::files;
 
 /// By their numbers of sysfs(2).
 const NAMES: &[&[u8]] = &[

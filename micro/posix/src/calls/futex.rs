@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! futex(2) and its newer forms. The sleepers live in [`crate::futex`].
 
-use crate::call::Call;
-use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
 use crate::futex::{self, ANY, Key};
-use crate::{processes, task, wait};
 use abi::{Errno, Result, errno::*};
 use api_user::{Plain, UserPtr, compare_exchange_u32};
+use task::call::Call;
+use task::processes;
+use task::wait::{self, RESTART, RESTART_NO_HANDLER};
 
 const FUTEX_WAIT: u32 = 0;
 const FUTEX_WAKE: u32 = 1;
@@ -419,7 +419,7 @@ pub fn get_robust_list(call: &mut Call<'_>) -> Result<usize> {
         current.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     } else {
         let task = processes::named_task(tid).ok_or(ESRCH)?;
-        super::identity::check_access(&task.process, super::identity::As::Real)?;
+        task::identity::check_access(&task.process, task::identity::As::Real)?;
         task.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     };
     call.ptr::<u64>(2).write(24)?;

@@ -6,14 +6,14 @@
 
 use super::open::{install, read_path};
 use super::stat::{AT_EMPTY_PATH, lookup_at};
-use crate::call::Call;
-use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use api_fs::Inode;
 use api_lock::SpinLock;
 use api_user::{Plain, UserPtr};
 use ordered::Map;
+use task::call::Call;
+use task::files::{self, AT_FDCWD};
 use vfs::{Capability, Dentry, ops};
 
 const AT_SYMLINK_FOLLOW: u32 = 0x400;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flags of inodes: FS_IOC_GETFLAGS and FS_IOC_SETFLAGS (ioctl_iflags(2)), FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR, as tmpfs has them.
 
-use crate::files;
 use abi::{Result, errno::*};
 use api_fs::InodeFlags;
 use api_user::UserPtr;
 use descriptors::Description;
+use task::files;
 use vfs::{Capability, notify, ops};
 
 pub const GET: u32 = 0x8008_6601;

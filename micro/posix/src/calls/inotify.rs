@@ -3,12 +3,11 @@
 
 use super::open::read_path;
 use super::stat::lookup_at;
-use crate::call::Call;
-use crate::files::{self, AT_FDCWD, O_CLOEXEC};
-use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use inotify::{IN_DONT_FOLLOW, IN_ONLYDIR, Instance};
+use task::call::Call;
+use task::files::{self, AT_FDCWD, O_CLOEXEC};
 use vfs::Access;
 
 const O_NONBLOCK: u32 = 0o4000;

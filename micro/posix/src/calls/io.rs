@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and writing: read, write, their vectored and positioned forms, lseek.
 
-use super::limits::RLIM_INFINITY;
-use super::signals;
-use crate::call::Call;
-use crate::{files, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType};
 use api_user::{Sink, Source, read_iovec};
 use descriptors::{Description, Moving};
+use task::call::Call;
+use task::limits::RLIM_INFINITY;
+use task::{files, signals, wait};
 
 pub const SIGPIPE: i32 = 13;
 const SIGXFSZ: i32 = 25;

@@ -3,8 +3,6 @@
 //! lease is given back, or taken away after /proc/sys/fs/lease-break-time.
 
 use super::async_io;
-use crate::pids::Pid;
-use crate::{files, processes, task, wait};
 use abi::setting::Setting;
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
@@ -16,6 +14,8 @@ use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use descriptors::{Description, OwnerKind, Watcher, writers};
 use ordered::{Map, Set};
+use task::pids::Pid;
+use task::{files, processes, wait};
 use vfs::Capability;
 
 const O_ACCMODE: u32 = 0o3;

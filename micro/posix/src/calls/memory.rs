@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program's memory: mmap(2) and its family, brk(2), madvise(2), mlock(2), membarrier(2), protection keys.
 
-use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_IPC_LOCK;
-use crate::calls::limits::RLIMIT_MEMLOCK;
-use crate::{files, task};
 use abi::{Result, errno::*, linux::general::*};
 use alloc::sync::Arc;
 use api_fs::FileType;
@@ -13,6 +9,10 @@ use api_user::write_bytes;
 use descriptors::Description;
 use mem::{Advice, MappedFile, Place, Remap, Request, Rights};
 use ramfs::{RamFile, WRITE_SEALS};
+use task::call::Call;
+use task::files;
+use task::identity::capabilities::CAP_IPC_LOCK;
+use task::limits::RLIMIT_MEMLOCK;
 
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// Flags that MAP_SHARED_VALIDATE knows (Linux' LEGACY_MAP_MASK and MAP_SYNC).

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! POSIX message queues (mq_overview(7)): names, permissions and limits here, the queues in the crate `mqueue`.
 
-use super::identity::capabilities::CAP_SYS_RESOURCE;
-use super::limits::RLIMIT_MSGQUEUE;
-use super::signals::{SI_MESGQ, SIGNALS, SigInfo, send_to_process};
-use super::time::duration::from_timespec;
-use crate::call::Call;
-use crate::files::{self, O_CLOEXEC};
-use crate::ipc;
-use crate::settings::Setting;
-use crate::{task, wait};
+use abi::setting::Setting;
 use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -21,6 +13,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use descriptors::Description;
 use mqueue::{Attributes, Outcome, Queue, QueueFile};
 use ordered::Map;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::identity::capabilities::CAP_SYS_RESOURCE;
+use task::limits::RLIMIT_MSGQUEUE;
+use task::signals::{SI_MESGQ, SIGNALS, SigInfo, send_to_process};
+use task::time::duration::from_timespec;
+use task::{ipc, wait};
 use vfs::Access;
 
 const O_ACCMODE: u32 = 0o3;
@@ -99,7 +98,7 @@ pub fn mq_open(call: &mut Call<'_>) -> Result<usize> {
     let (flags, mode) = (call.uint(1), call.uint(2) & 0o7777);
     let attributes = call.ptr::<RawAttributes>(3).non_null().map(|pointer| pointer.read()).transpose()?;
     let name = read_name(call.ptr(0))?;
-    let existing = ipc::here().named_queues.0.lock().get(&name).map(|named| named.queue.clone());
+    let existing = ipc::of_here::<Names>().0.lock().get(&name).map(|named| named.queue.clone());
     let queue = match existing {
         Some(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(EEXIST),
         Some(queue) => {
@@ -133,8 +132,8 @@ fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result
     let who = files::credentials();
     let bytes = cost(attributes);
     let privileged = is_privileged();
-    let ipc = ipc::here();
-    let mut queues = ipc.named_queues.0.lock();
+    let ipc = ipc::of_here::<Names>();
+    let mut queues = ipc.0.lock();
     if queues.len() as u64 >= MAX_QUEUES[0].get() && !privileged {
         return Err(ENOSPC);
     }
@@ -143,7 +142,7 @@ fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result
         return Err(EMFILE);
     }
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
-    let permissions = mode & !crate::files::current().umask();
+    let permissions = mode & !task::files::current().umask();
     let queue = Arc::new(Queue::new(attributes, (who.uid, who.gid), permissions, inode));
     queues.insert(name, Named { queue: queue.clone(), bytes });
     Ok(queue)
@@ -154,8 +153,8 @@ pub fn mq_unlink(call: &mut Call<'_>) -> Result<usize> {
     let name = read_name(call.ptr(0))?;
     let who = files::credentials();
     let removed = {
-        let ipc = ipc::here();
-        let mut queues = ipc.named_queues.0.lock();
+        let ipc = ipc::of_here::<Names>();
+        let mut queues = ipc.0.lock();
         let named = queues.get(&name).ok_or(ENOENT)?;
         // The directory of queues belongs to root and is sticky.
         if !who.owns(&named.queue.stat()) {

@@ -3,19 +3,20 @@
 
 use super::open::read_path;
 use super::stat::lookup_at;
-use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
-use crate::files::{self, AT_FDCWD};
-use crate::pids::PidNamespace;
-use crate::proc::NamespaceFile;
-use crate::users::{Kind, UserNamespace};
-use crate::{mounts, proc, processes, task, users};
+use crate::mounts;
+use crate::proc::{self, NamespaceFile};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Inode};
 use api_user::UserPtr;
+use task::call::Call;
+use task::files::{self, AT_FDCWD};
+use task::identity::capabilities::CAP_SYS_ADMIN;
+use task::pids::PidNamespace;
+use task::processes;
+use task::users::{self, Kind, UserNamespace};
 use vfs::{Dentry, MountFlags, PropagationKind};
 
 const MS_REMOUNT: u64 = 32;

@@ -3,14 +3,14 @@
 
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, lookup_at};
-use crate::call::Call;
-use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::FileType;
 use api_user::UserPtr;
 use descriptors::Description;
+use task::call::Call;
+use task::files::{self, AT_FDCWD};
 use vfs::notify;
 use vfs::{Access, Capability, Dentry, Walk, ops};
 

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Namespaces that a thread makes (clone(2), unshare(2)) and enters (setns(2)).
 
-use super::identity::capabilities::{CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT};
-use super::identity::{As, check_access};
-use crate::call::Call;
-use crate::cgroup::{self, Cgroup};
-use crate::files;
-use crate::ipc::{self, Ipc};
-use crate::network::{self, NetworkNamespace};
-use crate::pids::PidNamespace;
 use crate::proc::NamespaceFile;
-use crate::process::{Credentials, NsProxy, Process};
-use crate::task::{self, Task};
-use crate::users::{Kind, UserNamespace};
-use crate::uts::Uts;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
+use task::call::Call;
+use task::cgroup::{self, Cgroup};
+use task::identity::capabilities::{CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT};
+use task::identity::{As, check_access};
+use task::ipc::{self, Ipc};
+use task::network::{self, NetworkNamespace};
+use task::pids::PidNamespace;
+use task::process::{Credentials, NsProxy, Process};
+use task::users::{Kind, UserNamespace};
+use task::uts::Uts;
+use task::{Task, files};
 use vfs::Namespace;
 
 pub const CLONE_NEWTIME: u64 = 0x80;
@@ -98,7 +97,7 @@ fn new_users(maker: &Credentials) -> Result<UserNamespace> {
     if is_chrooted || !is_mapped {
         return Err(EPERM);
     }
-    crate::fast::leave_ids_out();
+    task::fast::leave_ids_out();
     maker.users.nest(maker.euid, maker.can_here(CAP_SETFCAP))
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory policies (numa(7)) of a machine with one node: every policy that names it is granted and kept, and means nothing.
 
-use crate::call::Call;
-use crate::task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use api_user::UserPtr;
 use mem::MemoryPolicy;
+use task::call::Call;
 
 const MPOL_DEFAULT: u32 = 0;
 const MPOL_PREFERRED: u32 = 1;

@@ -2,17 +2,18 @@
 //! Descriptors from paths, and their copies: open, close, dup.
 
 use super::attributes::unmap_behind;
-use super::{leases, special};
-use crate::call::Call;
-use crate::files::{self, AT_FDCWD, O_CLOEXEC};
-use crate::{processes, task, wait};
+use super::leases;
+use super::special;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, Stat};
 use api_user::UserPtr;
 use core::any::Any;
-use descriptors::{Description, Descriptors, locks};
+use descriptors::{Description, Descriptors};
+use task::call::Call;
+use task::files::{self, AT_FDCWD, O_CLOEXEC};
+use task::{processes, wait};
 use vfs::{Access, Dentry, Resolve, Walk, notify, ops};
 
 const O_ACCMODE: u32 = 0o3;
@@ -22,13 +23,17 @@ const O_TRUNC: u32 = 0o1000;
 const O_NONBLOCK: u32 = 0o4000;
 const O_DIRECT: u32 = 0o40000;
 const O_DIRECTORY: u32 = 0o200000;
+
 /// open(2) and openat(2) of 64 bits set it themselves, and F_GETFL says so.
 const O_LARGEFILE: u32 = 0o100000;
+
 const O_NOFOLLOW: u32 = 0o400000;
 const O_PATH: u32 = 0o10000000;
 const O_TMPFILE: u32 = 0o20200000;
+
 /// Every flag open(2) has; openat2 refuses others.
 const KNOWN: u32 = 0o37777703;
+
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
@@ -224,18 +229,9 @@ fn open_scoped(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
     open_at(dirfd, inside, flags, mode, resolve).map(|fd| fd as usize)
 }
 
-/// Ends one descriptor: record locks of the process on that file go, whatever descriptor took them.
-pub fn end(description: Arc<Description>) -> Result<()> {
-    if let Some(inode) = description.inode() {
-        locks::process_closed(inode, task::current().process.pid.of_machine());
-    }
-    super::sockets::linger(&description);
-    description.close()
-}
-
 pub fn close(call: &mut Call<'_>) -> Result<usize> {
     let description = files::current().descriptors.remove(call.int(0))?;
-    end(description).map(|()| 0)
+    files::end(description).map(|()| 0)
 }
 
 pub fn close_range(call: &mut Call<'_>) -> Result<usize> {
@@ -254,7 +250,7 @@ pub fn close_range(call: &mut Call<'_>) -> Result<usize> {
             descriptors.set_close_on_exec(fd, true)?;
         } else if let Ok(description) = descriptors.remove(fd) {
             // close_range(2) reports no errors of the files.
-            let _ = end(description);
+            let _ = files::end(description);
         }
         next = fd as u32 + 1;
     }
@@ -272,7 +268,7 @@ fn replace(from: i32, to: i32, close_on_exec: bool) -> Result<usize> {
     let description = descriptors.get_any(from)?;
     if let Some(old) = Descriptors::replace(descriptors, to, description, close_on_exec)? {
         // dup2(2): errors of the closed file are lost.
-        let _ = end(old);
+        let _ = files::end(old);
     }
     Ok(to as usize)
 }

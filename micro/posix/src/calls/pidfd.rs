@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), and kcmp(2).
 
-use crate::call::Call;
-use crate::calls::identity::{As, check_access};
-use crate::calls::signals::{self, SI_USER, SigInfo};
-use crate::files::{self, O_CLOEXEC};
-use crate::pids::PidNamespace;
-use crate::process::Process;
-use crate::processes;
-use crate::task::{self, Task};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,6 +8,13 @@ use api_fs::{File, FileType, Stat};
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::cmp::Ordering;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::identity::{As, check_access};
+use task::pids::PidNamespace;
+use task::process::Process;
+use task::signals::{self, SI_USER, SigInfo};
+use task::{Task, processes};
 
 const O_NONBLOCK: u32 = 0o4000;
 const O_RDWR: u32 = 2;
@@ -132,7 +131,7 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
                 return Err(EINVAL);
             }
             let info = SigInfo::read(pointer, signal)?;
-            signals::check_code(&info, process.pid.here())?;
+            super::signals::check_code(&info, process.pid.here())?;
             info
         }
         None => {

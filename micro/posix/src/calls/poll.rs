@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Waiting for many descriptors: poll, select, epoll.
 
-use super::signals;
-use crate::call::Call;
-use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::files::{self, O_CLOEXEC};
-use crate::{task, wait};
+use super::signals::with_mask;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,6 +10,9 @@ use api_sched::{WaitKey, Waiter};
 use api_user::{UserPtr, zeroed};
 use descriptors::Description;
 use epoll::Epoll;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::wait::{self, RESTART, RESTART_NO_HANDLER};
 
 const POLLNVAL: u16 = 0x20;
 /// struct epoll_event is packed: events and data.
@@ -179,9 +178,8 @@ pub fn poll(call: &mut Call<'_>) -> Result<usize> {
 
 pub fn ppoll(call: &mut Call<'_>) -> Result<usize> {
     let deadline = deadline_timespec(call.ptr(2))?;
-    let result = signals::with_mask(call.ptr(3), call.size(4), || {
-        poll_array(call.ptr(0), call.uint(1) as usize, deadline)
-    });
+    let result =
+        with_mask(call.ptr(3), call.size(4), || poll_array(call.ptr(0), call.uint(1) as usize, deadline));
     write_back(call.ptr(2), deadline, 1);
     interrupted(result)
 }
@@ -189,7 +187,7 @@ pub fn ppoll(call: &mut Call<'_>) -> Result<usize> {
 /// Linux stores the time that is left; a fault there is ignored, as in Linux. `unit` is nanoseconds a fraction.
 fn write_back(pointer: UserPtr<[i64; 2]>, deadline: u64, unit: u64) {
     if let Some(pointer) = pointer.non_null()
-        && !crate::task::current().process.settings.lock().keeps_timeouts()
+        && !task::current().process.settings.lock().keeps_timeouts()
     {
         let left = remaining(deadline);
         let value = [(left / NS_PER_SECOND) as i64, (left % NS_PER_SECOND / unit) as i64];
@@ -302,8 +300,7 @@ pub fn pselect6(call: &mut Call<'_>) -> Result<usize> {
         Some(pair) => pair.read()?,
     };
     let sets = [call.ptr(1), call.ptr(2), call.ptr(3)];
-    let result =
-        signals::with_mask(UserPtr::new(mask), size as usize, || select_sets(call.int(0), sets, deadline));
+    let result = with_mask(UserPtr::new(mask), size as usize, || select_sets(call.int(0), sets, deadline));
     write_back(call.ptr(4), deadline, 1);
     interrupted(result)
 }
@@ -384,10 +381,10 @@ pub fn epoll_wait(call: &mut Call<'_>) -> Result<usize> {
 
 pub fn epoll_pwait(call: &mut Call<'_>) -> Result<usize> {
     let deadline = deadline_ms(call.int(3));
-    signals::with_mask(call.ptr(4), call.size(5), || wait_on_epoll(call, deadline))
+    with_mask(call.ptr(4), call.size(5), || wait_on_epoll(call, deadline))
 }
 
 pub fn epoll_pwait2(call: &mut Call<'_>) -> Result<usize> {
     let deadline = deadline_timespec(call.ptr(3))?;
-    signals::with_mask(call.ptr(4), call.size(5), || wait_on_epoll(call, deadline))
+    with_mask(call.ptr(4), call.size(5), || wait_on_epoll(call, deadline))
 }

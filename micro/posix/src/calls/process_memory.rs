@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory of a process by its id: process_vm_readv(2), process_vm_writev(2).
 
-use crate::call::Call;
-use crate::calls::identity::{As, check_access};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_user::{Sink, Source, read_iovec};
 use mem::Space;
+use task::call::Call;
+use task::identity::{As, check_access};
 
 /// process_vm_readv(2).
 pub fn process_vm_readv(call: &mut Call<'_>) -> Result<usize> {
@@ -27,7 +27,7 @@ fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
     }
     let here = read_iovec(call.arg(1), call.size(2))?;
     let there = read_iovec(call.arg(3), call.size(4))?;
-    let process = super::identity::process_of(call.int(0))?;
+    let process = task::identity::process_of(call.int(0))?;
     check_access(&process, As::Real)?;
     let space = process.space().ok_or(ESRCH)?;
     let (mut source, mut sink) = (Source::vectored(&here), Sink::vectored(&here));

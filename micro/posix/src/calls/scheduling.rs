@@ -2,144 +2,30 @@
 //! Scheduling policies, priorities, processors. The preemptive scheduler prefers threads as
 //! sched(7) has it; the cooperative one lets whoever came first run, and what a program asks for is only remembered.
 
-use crate::call::Call;
-use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
-use crate::calls::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::processes;
-use crate::task::{self, Task};
-use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_sched::policy::Rank;
 use api_user::UserPtr;
+use task::call::Call;
+use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
+use task::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
+use task::pids::Pid;
+use task::process::Process;
+use task::scheduling::{
+    SCHED_BATCH, SCHED_DEADLINE, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RR, Scheduling, is_fair,
+    nice_rank,
+};
+use task::users::{self, Kind};
+use task::{Task, processes};
 
-const SCHED_OTHER: u32 = 0;
-const SCHED_FIFO: u32 = 1;
-const SCHED_RR: u32 = 2;
-const SCHED_BATCH: u32 = 3;
-const SCHED_IDLE: u32 = 5;
-const SCHED_DEADLINE: u32 = 6;
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
+
 /// What Linux answers for SCHED_RR.
 const RR_INTERVAL_NS: i64 = 100_000_000;
+
 /// The slice of the preemptive policy.
 const SLICE_NS: i64 = 4_000_000;
-
-/// What a thread asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scheduling {
-    policy: u32,
-    /// SCHED_RESET_ON_FORK.
-    resets: bool,
-    /// 1 to 99 for the real-time policies.
-    priority: u32,
-    /// -20 to 19.
-    nice: i32,
-    io_priority: u32,
-    /// Of SCHED_DEADLINE: runtime, deadline and period in nanoseconds.
-    deadline: [u64; 3],
-}
-
-impl Scheduling {
-    pub fn policy(&self) -> u32 {
-        self.policy
-    }
-
-    pub fn priority(&self) -> u32 {
-        self.priority
-    }
-
-    pub fn nice(&self) -> i32 {
-        self.nice
-    }
-
-    pub fn is_real_time(&self) -> bool {
-        is_real_time(self.policy)
-    }
-
-    /// Field 18 of proc_pid_stat(5).
-    pub fn kernel_priority(&self) -> i64 {
-        match self.policy {
-            SCHED_DEADLINE => -101,
-            _ if self.is_real_time() => -1 - i64::from(self.priority),
-            _ => 20 + i64::from(self.nice),
-        }
-    }
-
-    /// What a new thread of this one starts with.
-    pub fn inherited(&self) -> Scheduling {
-        let mut child = Scheduling { resets: false, ..*self };
-        if self.resets {
-            if self.is_real_time() || self.policy == SCHED_DEADLINE {
-                child = Scheduling { policy: SCHED_OTHER, priority: 0, nice: 0, deadline: [0; 3], ..child };
-            }
-            child.nice = child.nice.max(0);
-        }
-        child
-    }
-
-    /// SCHED_DEADLINE goes before all others, and is not held to its budget.
-    pub fn rank(&self) -> Rank {
-        let nice = if self.policy == SCHED_IDLE { 19 } else { self.nice as i8 };
-        let priority = if self.policy == SCHED_DEADLINE { 100 } else { self.priority as u8 };
-        Rank { priority, takes_turns: self.policy == SCHED_RR, nice }
-    }
-
-    /// Policy and priority fit each other.
-    fn check(&self) -> Result<()> {
-        let is_known = is_fair(self.policy) || self.is_real_time() || self.policy == SCHED_DEADLINE;
-        if !is_known || self.priority > 99 || (self.policy == SCHED_DEADLINE && !self.has_deadline()) {
-            return Err(EINVAL);
-        }
-        if self.is_real_time() == (self.priority != 0) { Ok(()) } else { Err(EINVAL) }
-    }
-
-    /// The times of SCHED_DEADLINE are possible ones (Linux' `__checkparam_dl`).
-    fn has_deadline(&self) -> bool {
-        const LEAST_RUNTIME: u64 = 1 << 10;
-        const LEAST_PERIOD: u64 = 100_000;
-        const MOST_PERIOD: u64 = (1 << 22) * 1000;
-        let [runtime, deadline, period] = self.deadline;
-        let length = if period == 0 { deadline } else { period };
-        deadline != 0
-            && runtime >= LEAST_RUNTIME
-            && (deadline | period) >> 63 == 0
-            && length >= deadline
-            && deadline >= runtime
-            && (LEAST_PERIOD..=MOST_PERIOD).contains(&length)
-    }
-
-    /// Needs CAP_SYS_NICE to become `new` (Linux' `user_check_sched_setscheduler`).
-    fn is_raised_by(&self, new: &Scheduling, most_priority: u64, nice_limit: u64) -> bool {
-        let nice_allowed = |nice: i32| nice_rank(nice) <= nice_limit;
-        let fair = is_fair(new.policy) && new.nice < self.nice && !nice_allowed(new.nice);
-        let other_policy = new.is_real_time() && new.policy != self.policy && most_priority == 0;
-        let raised = new.priority > self.priority && u64::from(new.priority) > most_priority;
-        let leaves_idle = self.policy == SCHED_IDLE && new.policy != SCHED_IDLE && !nice_allowed(self.nice);
-        fair || other_policy
-            || (new.is_real_time() && raised)
-            || new.policy == SCHED_DEADLINE
-            || leaves_idle
-            || (self.resets && !new.resets)
-    }
-}
-
-fn is_real_time(policy: u32) -> bool {
-    matches!(policy, SCHED_FIFO | SCHED_RR)
-}
-
-fn is_fair(policy: u32) -> bool {
-    matches!(policy, SCHED_OTHER | SCHED_BATCH | SCHED_IDLE)
-}
-
-/// RLIMIT_NICE counts the other way round (getrlimit(2)).
-fn nice_rank(nice: i32) -> u64 {
-    (20 - nice) as u64
-}
 
 /// The thread with this id; 0: the caller.
 fn thread(tid: i32) -> Result<Arc<Task>> {
@@ -162,19 +48,6 @@ fn scheduling_of(tid: i32) -> Result<Scheduling> {
 
 fn may_raise() -> bool {
     task::current().credentials().lock().can(CAP_SYS_NICE)
-}
-
-impl Task {
-    /// What it asks for from now on, and what the scheduler makes of it.
-    pub fn set_scheduling(&self, new: Scheduling) {
-        *self.scheduling.lock() = new;
-        if let Some(thread) = self.thread() {
-            thread.set_rank(new.rank());
-        }
-        if new.is_real_time() {
-            super::time::cpu_limit::limit_changes(&self.process);
-        }
-    }
 }
 
 fn set(task: &Task, new: Scheduling) -> Result<()> {
@@ -239,6 +112,7 @@ pub fn sched_getparam(call: &mut Call<'_>) -> Result<usize> {
 /// `struct sched_attr`: size and policy, flags, nice and priority, the three times of SCHED_DEADLINE, and from its
 /// second version on the utilisation clamps.
 type Attributes = [u64; 7];
+
 const FIRST_VERSION: usize = 48;
 const ATTRIBUTES_BYTES: usize = size_of::<Attributes>();
 
@@ -452,6 +326,7 @@ fn check_change(task: &Task) -> Result<()> {
 
 /// PRIO_PROCESS, PRIO_PGRP, PRIO_USER.
 const NICE_KINDS: [i32; 3] = [0, 1, 2];
+
 /// IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP, IOPRIO_WHO_USER.
 const IO_KINDS: [i32; 3] = [1, 2, 3];
 
@@ -555,52 +430,15 @@ pub fn ioprio_get(call: &mut Call<'_>) -> Result<usize> {
 mod tests {
     use super::*;
 
-    fn of(policy: u32, priority: u32) -> Scheduling {
-        Scheduling { policy, priority, ..Scheduling::default() }
-    }
-
     #[test]
-    fn policies_have_their_priorities() {
-        assert_eq!(of(SCHED_FIFO, 1).check(), Ok(()));
-        assert_eq!(of(SCHED_RR, 0).check(), Err(EINVAL));
-        assert_eq!(of(SCHED_RR, 100).check(), Err(EINVAL));
-        assert_eq!(of(SCHED_OTHER, 1).check(), Err(EINVAL));
-        assert_eq!(of(4, 0).check(), Err(EINVAL));
-        assert_eq!(of(SCHED_DEADLINE, 0).check(), Err(EINVAL));
-        let deadline = Scheduling { deadline: [1_000_000, 2_000_000, 0], ..of(SCHED_DEADLINE, 0) };
-        assert_eq!(deadline.check(), Ok(()));
-        assert_eq!(Scheduling { deadline: [3_000_000, 2_000_000, 0], ..deadline }.check(), Err(EINVAL));
+    fn real_time_policies_have_99_priorities() {
         assert_eq!(priority_range(SCHED_FIFO), Ok((1, 99)));
         assert_eq!(priority_range(7), Err(EINVAL));
     }
 
     #[test]
-    fn who_may_change_what_follows_the_limits() {
-        let other = of(SCHED_OTHER, 0);
-        assert!(other.is_raised_by(&of(SCHED_FIFO, 1), 0, 0));
-        assert!(!other.is_raised_by(&of(SCHED_FIFO, 10), 10, 0));
-        assert!(other.is_raised_by(&of(SCHED_FIFO, 11), 10, 0));
-        // Down is free, and so is out of the real-time policies.
-        assert!(!of(SCHED_FIFO, 50).is_raised_by(&of(SCHED_FIFO, 20), 0, 0));
-        assert!(!of(SCHED_FIFO, 50).is_raised_by(&other, 0, 0));
-        assert!(of(SCHED_IDLE, 0).is_raised_by(&other, 0, 19));
-        assert!(!of(SCHED_IDLE, 0).is_raised_by(&other, 0, 20));
-        let nicer = Scheduling { nice: -1, ..other };
-        assert!(other.is_raised_by(&nicer, 0, 20) && !other.is_raised_by(&nicer, 0, 21));
-        assert!(Scheduling { resets: true, ..other }.is_raised_by(&other, 0, 0));
-    }
-
-    #[test]
-    fn a_new_thread_inherits_or_is_reset() {
-        let fifo = of(SCHED_FIFO, 7);
-        assert_eq!(fifo.inherited(), fifo);
-        assert_eq!(Scheduling { resets: true, ..fifo }.inherited(), of(SCHED_OTHER, 0));
-        let nice = Scheduling { nice: -5, resets: true, ..of(SCHED_OTHER, 0) };
-        assert_eq!(nice.inherited(), of(SCHED_OTHER, 0));
-    }
-
-    #[test]
     fn disk_priorities_follow_nice_values() {
+        let of = |policy: u32, priority: u32| Scheduling { policy, priority, ..Scheduling::default() };
         assert_eq!(effective_io_priority(&of(SCHED_OTHER, 0)), 2 << 13 | 4);
         assert_eq!(effective_io_priority(&of(SCHED_FIFO, 1)), 1 << 13 | 4);
         assert_eq!(

@@ -5,41 +5,28 @@
 //! the way on which calls are looked at is the tracer's ([`dispatch::watched`]).
 
 use super::end::{end_process, end_thread};
-use super::identity::capabilities::CAP_SYS_ADMIN;
 use super::ptrace;
-use super::signals::{self, Action, SIGKILL, SIGSYS, SigInfo};
-use crate::call::Call;
-use crate::dispatch;
 use crate::out_of_memory;
-use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::Reserve;
-use api_lock::SpinLock;
 use api_plat::{Frame, Status};
 use api_user::UserPtr;
-use classic_bpf::seccomp::{self, Data};
-use classic_bpf::{Instruction, MAX_INSTRUCTIONS, Refusal};
-use core::iter;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use classic_bpf::seccomp::Data;
+use classic_bpf::{Instruction, MAX_INSTRUCTIONS};
+use task::Task;
+use task::call::Call;
+use task::identity::capabilities::CAP_SYS_ADMIN;
+use task::seccomp::{ACTION, ALLOW, ARCHITECTURE, FILTER, Filter, IS_LINKED, OFF, STRICT, chain, checked};
+use task::signals::{self, Action, SIGKILL, SIGSYS, SigInfo};
 
 const SET_MODE_STRICT: u32 = 0;
 const SET_MODE_FILTER: u32 = 1;
 const GET_ACTION_AVAIL: u32 = 2;
-
 const FLAG_TSYNC: u64 = 1;
 const FLAG_LOG: u64 = 1 << 1;
 const FLAG_SPEC_ALLOW: u64 = 1 << 2;
 const FLAG_TSYNC_ESRCH: u64 = 1 << 4;
-
-/// Modes of a thread, which go up and never change otherwise.
-const OFF: u32 = 0;
-const STRICT: u32 = 1;
-const FILTER: u32 = 2;
-
-/// The part of an answer that says what to do; the first is the strongest, and of several filters the strongest counts.
-const ACTION: u32 = 0xffff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const KILL_THREAD: u32 = 0;
 const TRAP: u32 = 0x0003_0000;
@@ -47,191 +34,21 @@ const ERRNO: u32 = 0x0005_0000;
 const USER_NOTIFICATION: u32 = 0x7fc0_0000;
 const TRACE: u32 = 0x7ff0_0000;
 const LOG: u32 = 0x7ffc_0000;
-const ALLOW: u32 = 0x7fff_0000;
 const ACTIONS: [u32; 7] = [KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, TRACE, LOG, ALLOW];
+
 /// The same as `/proc/sys/kernel/seccomp/actions_avail` shows them.
 pub const ACTION_NAMES: &str = "kill_process kill_thread trap errno trace log allow\n";
+
 const MAX_ERRNO: u32 = 4095;
 
-/// A linked program calls the handlers by name: nothing on its way could ask a filter.
-const IS_LINKED: bool = cfg!(feature = "linked");
-
-/// AUDIT_ARCH_X86_64
-const ARCHITECTURE: u32 = 0xc000_003e;
 /// `si_code` of a SIGSYS that a filter sent.
 const SYS_SECCOMP: i32 = 1;
 
 /// Instructions that a call may meet in all filters of a thread; each filter above the first counts for some more.
 const MAX_ON_THE_WAY: usize = (1 << 18) / size_of::<Instruction>();
-const FILTER_COUNTS_FOR: usize = 4;
 
 /// `struct sock_fprog`: how many instructions, in the lowest 16 bits, and where.
 type Program = [u64; 2];
-
-/// A filter, and those that were there before it.
-struct Filter {
-    program: Vec<Instruction>,
-    previous: Option<Arc<Filter>>,
-    /// Of all of them.
-    instructions: usize,
-    number: u32,
-    /// Numbers of calls that all of them allow whatever their arguments are: those are not asked about (as Linux since 5.11).
-    allowed: Numbers,
-}
-
-/// A set of the numbers of calls that the kernel has.
-type Numbers = [u64; NUMBER_WORDS];
-const NUMBER_WORDS: usize = syscall_table::NUMBERS.div_ceil(64);
-
-impl Filter {
-    /// A filter over those that were there before.
-    fn new(program: Vec<Instruction>, previous: Option<Arc<Filter>>) -> Filter {
-        let own = program.len();
-        let (instructions, number) = match &previous {
-            Some(p) => (p.instructions.saturating_add(own + FILTER_COUNTS_FOR), p.number + 1),
-            None => (own, 1),
-        };
-        let mut allowed: Numbers =
-            previous.as_ref().map_or([u64::MAX; NUMBER_WORDS], |previous| previous.allowed);
-        for (n, word) in allowed.iter_mut().enumerate() {
-            for bit in 0..64 {
-                let number = (n * 64 + bit) as u32;
-                if seccomp::answer_by_number(&program, number, ARCHITECTURE) != Some(ALLOW) {
-                    *word &= !(1 << bit);
-                }
-            }
-        }
-        Filter { program, previous, instructions, number, allowed }
-    }
-
-    fn allows(&self, number: u64) -> bool {
-        let word = usize::try_from(number / 64).ok().and_then(|n| self.allowed.get(n));
-        word.is_some_and(|word| word >> (number % 64) & 1 != 0)
-    }
-}
-
-/// The filter that a container's programs begin with.
-#[derive(Clone)]
-pub struct Profile(Arc<Filter>);
-
-impl Profile {
-    /// Of instructions as `struct sock_filter` has them, a word each; none of them: no filter. `EINVAL`: they are no program, or this
-    /// kernel has no filters; `ENOMEM`.
-    pub fn of(words: &[u64]) -> Result<Option<Profile>> {
-        if words.is_empty() {
-            return Ok(None);
-        }
-        if IS_LINKED {
-            return Err(EINVAL);
-        }
-        let program = checked(words)?;
-        Ok(Some(Profile(Arc::new(Filter::new(program, None)))))
-    }
-}
-
-/// A thread's filters, the newest first.
-fn chain(newest: &Option<Arc<Filter>>) -> impl Iterator<Item = &Arc<Filter>> {
-    iter::successors(newest.as_ref(), |filter| filter.previous.as_ref())
-}
-
-impl Drop for Filter {
-    /// One after the other: thousands of them, each dropping the next, would need as many frames of the kernel's stack.
-    fn drop(&mut self) {
-        let mut next = self.previous.take();
-        while let Some(mut filter) = next.and_then(Arc::into_inner) {
-            next = filter.previous.take();
-        }
-    }
-}
-
-/// What a thread has given away.
-#[derive(Default)]
-pub struct Seccomp {
-    mode: AtomicU32,
-    filters: SpinLock<Option<Arc<Filter>>>,
-}
-
-/// Threads that have given something away.
-static FILTERED: AtomicU32 = AtomicU32::new(0);
-
-/// Some thread of the machine has given calls away.
-pub fn is_anybody_filtered() -> bool {
-    FILTERED.load(Relaxed) != 0
-}
-
-impl Seccomp {
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.mode() != OFF
-    }
-
-    /// As /proc/PID/status tells it.
-    pub fn mode(&self) -> u32 {
-        self.mode.load(Relaxed)
-    }
-
-    /// How many filters a call meets.
-    pub fn filters(&self) -> u32 {
-        self.filters.lock().as_ref().map_or(0, |filter| filter.number)
-    }
-
-    /// For a thread that `parent` makes, or that goes on in its place.
-    pub fn inherit(&self, parent: &Seccomp) {
-        if parent.is_on() {
-            let filters = parent.filters.lock().clone();
-            self.set(parent.mode(), filters);
-        }
-    }
-
-    /// For a thread whose program is about to begin in a container.
-    pub fn begin(&self, profile: Option<&Profile>) {
-        if let Some(Profile(filter)) = profile {
-            self.set(FILTER, Some(filter.clone()));
-        }
-    }
-
-    /// All filters allow every call of that number.
-    fn allows(&self, number: u64) -> bool {
-        self.filters.lock().as_ref().is_some_and(|filter| filter.allows(number))
-    }
-
-    fn set(&self, mode: u32, filters: Option<Arc<Filter>>) {
-        let old = core::mem::replace(&mut *self.filters.lock(), filters);
-        drop(old);
-        if self.mode.swap(mode, Relaxed) == OFF {
-            FILTERED.fetch_add(1, Relaxed);
-            dispatch::watched();
-        }
-    }
-
-    /// `EINVAL` when another mode was chosen before.
-    fn may_have(&self, mode: u32) -> Result<()> {
-        if [OFF, mode].contains(&self.mode()) { Ok(()) } else { Err(EINVAL) }
-    }
-
-    /// The strongest answer of all filters; of equal ones that of the newest.
-    fn ask(&self, data: &Data) -> u32 {
-        let filters = self.filters.lock().clone();
-        let mut strongest = ALLOW;
-        for filter in chain(&filters) {
-            let answer = seccomp::run(&filter.program, data);
-            // KILL_PROCESS is the strongest, by its sign.
-            if ((answer & ACTION) as i32) < (strongest & ACTION) as i32 {
-                strongest = answer;
-            }
-        }
-        strongest
-    }
-}
-
-impl Drop for Seccomp {
-    fn drop(&mut self) {
-        if self.is_on() {
-            FILTERED.fetch_sub(1, Relaxed);
-            dispatch::watched();
-        }
-    }
-}
 
 /// seccomp(2).
 pub fn seccomp(call: &mut Call<'_>) -> Result<usize> {
@@ -320,17 +137,6 @@ fn read(task: &Task, program: UserPtr<Program>) -> Result<Vec<Instruction>> {
         return Err(EINVAL);
     }
     checked(&UserPtr::<u64>::new(instructions).read_vec(length)?)
-}
-
-fn checked(words: &[u64]) -> Result<Vec<Instruction>> {
-    let mut instructions = Vec::new();
-    instructions.reserve_exact_fallibly(words.len()).map_err(|_| ENOMEM)?;
-    instructions.extend(words.iter().copied().map(Instruction::from_word));
-    match seccomp::check(&instructions) {
-        Ok(()) => Ok(instructions),
-        Err(Refusal::Invalid) => Err(EINVAL),
-        Err(Refusal::NoMemory) => Err(ENOMEM),
-    }
 }
 
 /// The filters of `other` are some of the first ones of `task`, so it may be given all of them.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Descriptors for things without a name: pipes, event counters, memory files.
 
-use crate::call::Call;
-use crate::files::{self, O_CLOEXEC};
-use crate::settings::Setting;
-use crate::task;
+use abi::setting::Setting;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode};
@@ -12,6 +9,8 @@ use api_user::UserPtr;
 use descriptors::Description;
 use eventfd::EventFd;
 use pipe::User;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
 use vfs::{Capability, Dentry};
 
 const O_NONBLOCK: u32 = 0o4000;

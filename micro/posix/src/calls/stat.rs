@@ -2,13 +2,13 @@
 //! What a file is: stat, statx, access, statfs, readlink.
 
 use super::open::read_path;
-use crate::call::Call;
-use crate::files::{self, AT_FDCWD};
-use crate::users::{self, UserNamespace};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{FileType, Stat, Timespec};
 use api_user::UserPtr;
+use task::call::Call;
+use task::files::{self, AT_FDCWD};
+use task::users::{self, UserNamespace};
 use vfs::{Access, Credentials, Dentry, Walk};
 
 pub const AT_SYMLINK_NOFOLLOW: u32 = 0x100;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine as a whole: its name and size, the kernel's log, its end.
 
-use crate::call::Call;
-use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
-use crate::calls::signals::{SIGHUP, SIGINT};
-use crate::uts::{self, NAME_BYTES, Uts};
-use crate::{load, processes, task};
+use crate::load;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_plat::Status;
 use api_user::Sink;
 use core::sync::atomic::{AtomicU64, Ordering};
+use task::call::Call;
+use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
+use task::processes;
+use task::signals::{SIGHUP, SIGINT};
+use task::uts::{self, NAME_BYTES, Uts};
 
 /// The release of Linux whose behaviour this kernel follows; C libraries refuse to start on one too old.
 pub const RELEASE: &str = "6.1.0-unilith";
@@ -168,7 +169,7 @@ pub fn reboot(call: &mut Call<'_>) -> Result<usize> {
             HALT | POWER_OFF => SIGINT,
             _ => return Err(EINVAL),
         };
-        super::end::begin(&first, Status::Signal { number: number as u8 });
+        task::end::begin(&first, Status::Signal { number: number as u8 });
         super::end::end_process(Status::Exit { code: 0 });
     }
     match call.uint(2) {

@@ -3,9 +3,6 @@
 //! vmsplice, copy_file_range.
 
 use super::io::{SIGPIPE, has_read, has_written, read_from, write_at, write_to};
-use super::signals;
-use crate::call::Call;
-use crate::{files, wait};
 use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,6 +11,8 @@ use api_fs::FileType;
 use api_user::{Sink, Source, UserPtr, read_iovec};
 use descriptors::{Description, check_range};
 use pipe::PipeEnd;
+use task::call::Call;
+use task::{files, signals, wait};
 
 const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_KNOWN: u32 = 15;
@@ -159,7 +158,7 @@ fn on_pipe<T>(
     operation: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let blocking = !(nonblocking || description.is_nonblocking());
-    crate::wait::for_file(&**description.file(), interest, blocking, crate::wait::FOREVER, operation)
+    task::wait::for_file(&**description.file(), interest, blocking, task::wait::FOREVER, operation)
 }
 
 /// splice(2): one side is a pipe.

@@ -6,11 +6,11 @@
 //! arguments and the callee-saved registers of the program; the others are lost to any function call.
 
 use super::{Handler, RESTART, RESTART_NO_HANDLER, leave};
-use crate::call::Call;
-use crate::cpu_time;
 use abi::{Result, errno::ENOMEM, errno::ENOSYS};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status};
 use core::sync::atomic::{AtomicBool, Ordering};
+use task::call::Call;
+use task::cpu_time;
 
 /// RFLAGS of a program at a function call: interrupts on, and the bit that is always set.
 const FLAGS: u64 = 0x202;

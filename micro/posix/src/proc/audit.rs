@@ -3,34 +3,19 @@
 
 use super::process::of;
 use super::text;
-use crate::calls::identity::capabilities::CAP_AUDIT_CONTROL;
-use crate::task;
-use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use procfs::{Entry, Key, Row};
+use task::identity::capabilities::CAP_AUDIT_CONTROL;
+use task::login::{Login, NONE};
+use task::users::{self, Kind};
 
 pub const LOGIN: Row = ("loginuid", Entry::File { text: login, store: set_login, permissions: 0o644 });
+
 pub const SESSION: Row =
     ("sessionid", Entry::Text(|key| text(format!("{}", of(key)?.settings.lock().login.session))));
-
-/// Nobody has logged in.
-pub const NONE: u32 = u32::MAX;
-
-/// Who logged in, and the number of that.
-#[derive(Clone, Copy, Debug)]
-pub struct Login {
-    pub uid: u32,
-    pub session: u32,
-}
-
-impl Default for Login {
-    fn default() -> Login {
-        Login { uid: NONE, session: NONE }
-    }
-}
 
 static NEXT_SESSION: AtomicU32 = AtomicU32::new(1);
 

@@ -3,9 +3,6 @@
 //! read to know their limits and use. Nothing can be written; engines mount them to be read only.
 
 use super::{cpus, text};
-use crate::containers;
-use crate::control_group::{ControlGroup, MACHINE, NO_LIMIT};
-use crate::pids::Pid;
 use abi::{Result, errno::ENODEV};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,6 +10,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use procfs::{Entry, Key, Output, Row};
+use task::containers;
+use task::control_group::{ControlGroup, MACHINE, NO_LIMIT};
+use task::pids::Pid;
 
 /// CGROUP2_SUPER_MAGIC.
 const MAGIC: u64 = 0x6367_7270;
@@ -90,7 +90,7 @@ fn cpu_max(group: &ControlGroup) -> String {
 
 fn cpu_stat(group: &ControlGroup) -> String {
     // Whoever asks for times gets exact ones from then on.
-    crate::cpu_time::start();
+    task::cpu_time::start();
     let used = group.usage();
     let (user, system) = (used.user_ns / 1000, used.system_ns / 1000);
     format!(

@@ -3,7 +3,6 @@
 
 use super::text;
 use crate::calls::pidfd::PidFd;
-use crate::files;
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::sync::Arc;
@@ -13,6 +12,7 @@ use descriptors::Description;
 use epoll::Epoll;
 use eventfd::EventFd;
 use procfs::{Changing, Entry, Key, Output, Owner};
+use task::files;
 
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;

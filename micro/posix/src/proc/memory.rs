@@ -4,9 +4,6 @@
 
 use super::process::traceable;
 use super::text;
-use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
-use crate::process::Process;
-use crate::task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::sync::{Arc, Weak};
@@ -16,6 +13,8 @@ use api_fs::{File, Inode, Sink, Source, Stat};
 use core::any::Any;
 use mem::{Residence, Space, USER_END};
 use procfs::{Key, Output};
+use task::identity::capabilities::CAP_SYS_ADMIN;
+use task::process::Process;
 
 /// The memory that the process had when the file was opened: another program's is not read through it, and memory that the
 /// process has left is not kept.

@@ -18,7 +18,6 @@ mod user_maps;
 pub use cgroup::cgroup;
 pub use namespaces::{NSFS, NamespaceFile};
 
-use crate::pids::PidNamespace;
 use abi::Result;
 use alloc::format;
 use alloc::string::String;
@@ -26,6 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use procfs::{Entry, Row};
+use task::pids::PidNamespace;
 
 /// PROC_SUPER_MAGIC and SYSFS_MAGIC.
 const PROC_MAGIC: u64 = 0x9fa0;

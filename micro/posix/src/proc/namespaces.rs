@@ -5,10 +5,6 @@
 use super::process::{thread, traceable};
 use super::text;
 use crate::calls::namespaces::Entered;
-use crate::files;
-use crate::pids::PidNamespace;
-use crate::task::{self, Task};
-use crate::users::UserNamespace;
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -18,6 +14,9 @@ use api_fs::{File, FileType, Magic, Stat};
 use api_user::UserPtr;
 use core::any::Any;
 use procfs::{Entry, Key, Row};
+use task::pids::PidNamespace;
+use task::users::UserNamespace;
+use task::{Task, files};
 
 /// The file system of such files where they are bound.
 pub const NSFS: &str = "nsfs";

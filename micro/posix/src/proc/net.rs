@@ -3,7 +3,6 @@
 //! outlive their descriptor, are not listed.
 
 use super::text;
-use crate::{processes, task};
 use abi::Result;
 use abi::linux::net as linux;
 use alloc::format;
@@ -15,6 +14,7 @@ use core::fmt::Write;
 use descriptors::Description;
 use ordered::Set;
 use procfs::Output;
+use task::processes;
 
 const IPPROTO_TCP: i32 = 6;
 /// What a socket's state is called in these tables (`include/net/tcp_states.h`): UDP uses two of TCP's.

@@ -3,13 +3,13 @@
 
 use super::process::of;
 use super::text;
-use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
-use crate::{out_of_memory, task};
+use crate::out_of_memory;
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use procfs::{Entry, Key, Row};
+use task::identity::capabilities::CAP_SYS_RESOURCE;
 
 pub const SCORE: Row =
     ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?)))));

@@ -3,17 +3,7 @@
 
 use super::descriptors::{Descriptors, Infos};
 use super::{audit, interfaces, memory, mounts, namespaces, net, oom, system, text, user_maps};
-use crate::calls::identity::capabilities::CAP_SYS_NICE;
-use crate::calls::identity::{As, check_access};
-use crate::calls::prctl::CORE_FILTER_KNOWN;
 use crate::calls::scheduling::all_cpus;
-use crate::cpu_time::{self, Bytes};
-use crate::files::Files;
-use crate::pids::{Pid, PidNamespace};
-use crate::process::{Process, Program};
-use crate::task::{self, Task};
-use crate::users::{self, Kind};
-use crate::{files, processes};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -25,6 +15,15 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use mem::Space;
 use procfs::{Changing, Entry, Key, Output, Owner, Row};
+use task::cpu_time::{self, Bytes};
+use task::files::{self, Files};
+use task::identity::capabilities::CAP_SYS_NICE;
+use task::identity::{As, check_access};
+use task::pids::{Pid, PidNamespace};
+use task::prctl::CORE_FILTER_KNOWN;
+use task::process::{Process, Program};
+use task::users::{self, Kind};
+use task::{Task, processes};
 use vfs::Dentry;
 
 const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;

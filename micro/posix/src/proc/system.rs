@@ -4,7 +4,6 @@
 use super::text;
 #[cfg(feature = "aio")]
 use crate::calls::aio;
-use crate::calls::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN};
 #[cfg(feature = "mqueue")]
 use crate::calls::message_queues;
 use crate::calls::seccomp::ACTION_NAMES;
@@ -14,10 +13,7 @@ use crate::calls::system::{
 #[cfg(feature = "sysv-ipc")]
 use crate::calls::sysv::{memory, queues, semaphores};
 use crate::calls::{file_systems, leases, special};
-use crate::cpu_time::Usage;
-use crate::pids::Pid;
-use crate::settings::{self, Setting};
-use crate::{cpu_time, load, processes, task};
+use crate::load;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -27,7 +23,12 @@ use api_socket::settings as sockets;
 use core::fmt::Write;
 use descriptors::Description;
 use descriptors::locks::{self, Listed, Owner};
+use procfs::settings::{self, Setting};
 use procfs::{Entry, Key, Output, Row};
+use task::cpu_time::{self, Usage};
+use task::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN};
+use task::pids::Pid;
+use task::processes;
 
 /// Controllers of control groups, as the only hierarchy of version 2 has them (cgroups(7), "/proc/cgroups").
 const CONTROLLERS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\t1\t1\ncpu\t0\t1\t1\n\

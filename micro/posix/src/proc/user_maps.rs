@@ -3,15 +3,14 @@
 
 use super::process::of;
 use super::text;
-use crate::calls::identity::capabilities::{CAP_SETFCAP, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
-use crate::process::Credentials;
-use crate::task;
-use crate::users::{self, Extent, Kind, UserNamespace};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use procfs::{Entry, Key};
+use task::identity::capabilities::{CAP_SETFCAP, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
+use task::process::Credentials;
+use task::users::{self, Extent, Kind, UserNamespace};
 
 /// The file of a map.
 macro_rules! entry {

@@ -2,13 +2,12 @@
 //! The calls that read and change user and group ids. All threads share them, as POSIX wants (the kernel of Linux
 //! changes one thread's; the C library then does the others).
 
-use super::capabilities::CAP_SETGID;
-use super::credentials::Credentials;
-use crate::call::Call;
-use crate::task;
-use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use api_lock::Guard;
+use task::call::Call;
+use task::identity::capabilities::CAP_SETGID;
+use task::identity::credentials::Credentials;
+use task::users::{self, Kind};
 
 /// Most supplementary groups (NGROUPS_MAX).
 const MOST_GROUPS: u32 = 65_536;

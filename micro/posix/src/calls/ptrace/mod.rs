@@ -2,30 +2,25 @@
 //! ptrace(2): a process looks into another one's threads, and has them stop where it wants.
 //!
 //! A thread that is traced stops by itself, in the kernel (`stop`), leaves its registers where its tracer finds them
-//! (`state`, `registers`) and tells a wait (`wait`). docs/explanation/processes.md says how patched calls and single
+//! (`task::tracing`) and tells a wait (`wait`). docs/explanation/processes.md says how patched calls and single
 //! steps come together.
 
-mod registers;
-pub mod state;
 pub mod stop;
 pub mod wait;
 
-use super::identity::{As, check_access};
-use super::signals::{self, SIGKILL, SIGNALS, SIGSTOP, SigInfo};
-use crate::call::Call;
-use crate::process::Process;
-use crate::processes;
-use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_user::{UserPtr, read_bytes, write_bytes};
-use registers::{Registers, WORDS};
-use state::{Beginning, OPTIONS, Prepared, Resume, Stop, Traced, Tracing};
 use stop::{CALL_ENTERS, CALL_LEAVES, CALL_STOP, EVENT_STOP};
-
-pub use state::is_anybody_traced;
+use task::call::Call;
+use task::identity::{As, check_access};
+use task::process::Process;
+use task::registers::{Registers, WORDS};
+use task::signals::{self, SIGKILL, SIGNALS, SIGSTOP, SigInfo};
+use task::tracing::{self, Beginning, OPTIONS, Prepared, Resume, Stop, Traced, Tracing};
+use task::{Task, processes};
 
 const TRACEME: u64 = 0;
 const PEEKTEXT: u64 = 1;
@@ -216,7 +211,7 @@ fn trace_me() -> Result<usize> {
 fn attach(task: &Arc<Task>, seized: bool, options: u32) -> Result<usize> {
     let own = task::current();
     let process = &task.process;
-    if Arc::ptr_eq(process, &own.process) || task.tid == crate::auxiliary::TID {
+    if Arc::ptr_eq(process, &own.process) || task.tid == task::auxiliary::TID {
         return Err(EPERM);
     }
     check_access(process, As::Real)?;
@@ -317,8 +312,8 @@ fn go_on(task: &Task, how: Resume, data: u64) -> Result<usize> {
 
 fn detach(task: &Task, data: u64) -> Result<usize> {
     let signal = check_signal(data)?;
-    state::unlink(&task::current().process, task.tid);
-    state::release(task, Some(signal));
+    tracing::unlink(&task::current().process, task.tid);
+    tracing::release(task, Some(signal));
     Ok(0)
 }
 

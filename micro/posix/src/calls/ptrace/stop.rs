@@ -2,16 +2,16 @@
 //! Where a traced thread stands still, and how it goes on (ptrace(2), "Stopped states"). Everything here is done by the
 //! thread itself, in the kernel, on its way in or out.
 
-use super::registers::TRAP_FLAG;
-use super::state::*;
-use crate::calls::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
-use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::pids::Pid;
-use crate::processes;
-use crate::task::Task;
 use abi::{Result, errno::ENOSYS};
 use api_plat::{Frame, Status};
 use core::sync::atomic::Ordering::Relaxed;
+use task::children::CLD_TRAPPED;
+use task::pids::Pid;
+use task::registers::TRAP_FLAG;
+use task::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
+use task::tracing::*;
+use task::wait::{RESTART, RESTART_NO_HANDLER};
+use task::{Task, processes};
 
 pub const EVENT_FORK: i32 = 1;
 pub const EVENT_VFORK: i32 = 2;
@@ -22,7 +22,6 @@ pub const EVENT_EXIT: i32 = 6;
 pub const EVENT_SECCOMP: i32 = 7;
 pub const EVENT_STOP: i32 = 128;
 
-const CLD_TRAPPED: i32 = 4;
 const CLD_STOPPED: i32 = 5;
 /// `si_code` of a step over a system call, and into a handler.
 const TRAP_BRKPT: i32 = 1;
@@ -38,15 +37,6 @@ pub const NO_CALL: u64 = u64::MAX - 1;
 fn trap_info(task: &Task, code: i32) -> SigInfo {
     let uid = task.credentials().lock().uid;
     SigInfo::from_process(SIGTRAP, code, task.number, task.process.shown_user(uid))
-}
-
-/// The signal that a stop was about to deliver; 0 for other stops.
-pub fn signal_of_delivery(stop: &Stop) -> i32 {
-    if stop.why == CLD_TRAPPED && stop.code < 0x80 && stop.info.is_some_and(|info| info.code() != stop.code) {
-        stop.code
-    } else {
-        0
-    }
 }
 
 fn is_killed(task: &Task) -> bool {

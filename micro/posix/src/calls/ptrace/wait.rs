@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a wait finds among the threads that the caller's process traces, and the ends of tracers and tracees.
 
-use super::state::{self, O_EXITKILL, unlink};
-use crate::calls::children::{self, Ended};
-use crate::calls::signals::{self, SIGKILL, SigInfo};
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::processes;
-use crate::task::Task;
+use crate::calls::children;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use task::children::Ended;
+use task::pids::Pid;
+use task::process::Process;
+use task::signals::{self, SIGKILL, SigInfo};
+use task::tracing::{self, O_EXITKILL, unlink};
+use task::{Task, processes};
 
 /// What a tracee has to tell.
 pub enum News {
@@ -79,7 +79,7 @@ pub fn thread_ends(task: &Task, ended: Ended) {
         leave(&task.process, &tracee);
     }
     let tracer = task.tracing.tracer();
-    state::ends(task);
+    tracing::ends(task);
     if tracer == Pid::NONE || task.is_first() {
         return;
     }
@@ -109,7 +109,7 @@ fn tell_end(tracer: &Process, task: &Task, ended: &Ended) {
     );
     // A standard signal is never refused.
     let _ = signals::send_to_process(tracer, info);
-    state::wake(tracer);
+    tracing::wake(tracer);
 }
 
 /// The tracer ends, or the thread of it does that traced this one.
@@ -130,7 +130,7 @@ fn leave(tracer: &Process, tracee: &Arc<Task>) {
         // A standard signal is never refused.
         let _ = signals::send_to_process(&tracee.process, SigInfo::from_kernel(SIGKILL));
     }
-    state::release(tracee, None);
+    tracing::release(tracee, None);
 }
 
 /// A process has ended, and its first thread was traced by another process than its parent: that one hears of it first. False

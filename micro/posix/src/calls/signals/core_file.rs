@@ -2,13 +2,7 @@
 //! Core files (core(5)): what is left of a process that a signal ended, as an ELF file `core` in its working directory. It has
 //! the registers of the thread that got the signal; other threads are only in its memory.
 
-use super::info::SigInfo;
-use super::set::{SIGKILL, bit};
-use crate::calls::limits::RLIMIT_CORE;
 use crate::calls::open::open_inode;
-use crate::calls::prctl::{CORE_ANONYMOUS, CORE_ELF_HEADERS, CORE_FILES};
-use crate::files::{self, AT_FDCWD};
-use crate::task::Task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,6 +11,11 @@ use api_fs::{File, FileType};
 use api_plat::Frame;
 use api_user::Source;
 use mem::{Listed, Rights, Space};
+use task::Task;
+use task::files::{self, AT_FDCWD};
+use task::limits::RLIMIT_CORE;
+use task::prctl::{CORE_ANONYMOUS, CORE_ELF_HEADERS, CORE_FILES};
+use task::signals::{SIGKILL, SigInfo, bit};
 use vfs::{Resolve, Walk, ops};
 
 const PAGE: u64 = PAGE_SIZE as u64;

@@ -4,9 +4,6 @@
 //! One block: the signal, the registers, the bytes at RIP and the callers, each as `#N 0xADDRESS /path+0xOFFSET`,
 //! which the host turns into names and lines.
 
-use super::info::{SI_KERNEL, SigInfo};
-use super::set::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, name};
-use crate::task::Task;
 use abi::errno::ENOMEM;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,6 +12,8 @@ use api_plat::Frame;
 use api_user::{UserPtr, read_bytes};
 use core::fmt::Write;
 use mem::{Listed, Rights};
+use task::Task;
+use task::signals::{SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SigInfo, name};
 
 /// Enough to see the callers, few enough to read.
 const MOST_CALLERS: usize = 32;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! On the way back to the program: pending signals are taken, one after the other, and each does what its action says.
 
-use super::action::{Action, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
-use super::info::SigInfo;
-use super::set::*;
-use super::{core_file, crash, frame, state};
-use crate::calls::children::{self, Change};
+use super::core_file;
+use super::crash;
+use super::frame;
 use crate::calls::end::end_process;
 use crate::calls::ptrace;
-use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::pids::Pid;
-use crate::processes;
-use crate::task::{self, Task};
 use abi::{Result, errno::EINTR};
 use api_plat::{Frame, Status};
 use core::sync::atomic::Ordering;
+use task::children::Change;
+use task::pids::Pid;
+use task::signals::action::{Action, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
+use task::signals::{self, SigInfo, *};
+use task::wait::{RESTART, RESTART_NO_HANDLER};
+use task::{Task, processes};
 
 /// A call that was interrupted, and when it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
                 return None;
             }
         }
-        let Some(mut info) = state::take(task, !signals.blocked()) else { break };
+        let Some(mut info) = signals::take(task, !signals.blocked()) else { break };
         if task.tracing.is_on() && info.signal() != SIGKILL {
             let (delivered, changed) = ptrace::stop::signal_arrives(task, registers, info);
             if changed {
@@ -112,7 +112,7 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
                         signals.set_blocked(frame::handler_mask(blocked, &action, signal));
                         ptrace::stop::handler_entered(task, registers);
                     }
-                    Err(_) => state::force_bad_frame(task, signal),
+                    Err(_) => signals::force_bad_frame(task, signal),
                 }
                 handled = true;
             }
@@ -147,7 +147,7 @@ fn do_default(task: &Task, registers: &mut Frame, info: SigInfo) {
         DefaultAction::Stop => {
             if task.process.signals.stop(signal) {
                 task.process.tasks().for_each(|task| task.tracing.stop_changes(&task, true));
-                children::changes(&task.process, Change::Stopped(signal));
+                task::children::changes(&task.process, Change::Stopped(signal));
             }
         }
         DefaultAction::Terminate => {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Exceptions of the program become signals, with the codes of Linux' `arch/x86/kernel/traps.c` and `mm/fault.c`.
 
-use super::fpu;
-use super::info::{SI_KERNEL, SigInfo};
-use super::set::*;
-use super::state::{self, Trap};
 use crate::calls::ptrace;
-use crate::task::{self, Task};
 use api_plat::{Exception, FaultOutcome, Frame};
+use task::Task;
+use task::signals::{self, SI_KERNEL, SigInfo, Trap, fpu, *};
 
 const TRAP_TRACE: i32 = 2;
 const FPE_INTDIV: i32 = 1;
@@ -37,7 +34,7 @@ pub fn exception(frame: &mut Frame, exception: Exception) {
         return;
     }
     if let Some(info) = signal_of(&exception, frame.rip, || floating_point_code(task, &exception)) {
-        state::force(task, info);
+        signals::force(task, info);
     }
 }
 

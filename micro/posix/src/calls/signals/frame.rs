@@ -10,17 +10,15 @@
 //! site that has none.) The note counts only while RIP and RAX are what they were, so a handler that leaves through
 //! setcontext(3) or changes the result wins. A made-up note makes a call, which any program may do anyway.
 
-use super::action::{Action, SA_ONSTACK, SA_RESTORER};
-use super::fpu::{self, Extent};
-use super::info::{SIGINFO_BYTES, SigInfo};
-use super::set::{SignalSet, bit};
-use super::stack::AltStack;
-use super::state::{self, Trap};
-use crate::call::Call;
-use crate::task::{self, Task};
 use abi::{Result, errno::EFAULT};
 use api_plat::{Entry, FpuState, Frame};
 use api_user::{UserPtr, range_is_user, read_bytes, write_bytes};
+use task::Task;
+use task::call::Call;
+use task::signals::action::{Action, SA_ONSTACK, SA_RESTORER};
+use task::signals::fpu::{self, Extent};
+use task::signals::stack::AltStack;
+use task::signals::{self, SIGINFO_BYTES, SigInfo, SignalSet, Trap, bit};
 
 /// The program's red zone (System V ABI for AMD64, 3.2.2).
 const RED_ZONE: u64 = 128;
@@ -252,7 +250,7 @@ fn write_frame(
     // The processor still holds the program's state (all but XMM). Writing the frame may block and run another
     // thread; the scheduler keeps the state then, and this copy is as good.
     api_plat::save_fpu(state);
-    fpu::publish(state.bytes_mut(), registers, features);
+    fpu::publish(state.bytes_mut(), &registers.xmm, features);
     UserPtr::new(place.frame).write_slice(&contents.to_words())?;
     write_bytes(place.fpu, state.bytes())?;
     if features != 0 {
@@ -271,7 +269,7 @@ pub fn rt_sigreturn(call: &mut Call<'_>) -> Result<usize> {
     call.keep_registers = true;
     let task = task::current();
     if leave_handler(task, call.frame).is_err() {
-        state::force_bad_frame(task, 0);
+        signals::force_bad_frame(task, 0);
     }
     Ok(0)
 }
@@ -331,7 +329,7 @@ fn restore_fpu(state: &mut FpuState, pointer: u64, registers: &mut Frame) -> Res
 
 /// What is blocked while the handler of `signal` runs.
 pub fn handler_mask(blocked: SignalSet, action: &Action, signal: i32) -> SignalSet {
-    let own = if action.has(super::action::SA_NODEFER) { 0 } else { bit(signal) };
+    let own = if action.has(task::signals::action::SA_NODEFER) { 0 } else { bit(signal) };
     blocked | action.mask | own
 }
 

@@ -2,14 +2,12 @@
 //! The signal mask, and waiting for signals.
 
 use super::action::check_set_size;
-use super::set::*;
-use super::state::{self, while_waiting_for};
-use crate::call::Call;
-use crate::calls::time::duration;
-use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::{task, wait};
 use abi::{Result, errno::*};
 use api_user::UserPtr;
+use task::call::Call;
+use task::signals::{self, while_waiting_for, *};
+use task::time::duration;
+use task::wait::{self, RESTART, RESTART_NO_HANDLER};
 
 const SIG_BLOCK: i32 = 0;
 const SIG_UNBLOCK: i32 = 1;
@@ -78,12 +76,12 @@ pub fn rt_sigtimedwait(call: &mut Call<'_>) -> Result<usize> {
         None => wait::FOREVER,
     };
     let task = task::current();
-    let mut taken = state::take(task, wanted);
+    let mut taken = signals::take(task, wanted);
     let mut in_time = true;
     if taken.is_none() {
         while_waiting_for(task, wanted, || {
             in_time = !wait::sleep_until(deadline);
-            taken = state::take(task, wanted);
+            taken = signals::take(task, wanted);
         });
     }
     match taken {

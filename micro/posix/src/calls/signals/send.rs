@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sending: kill(2), tkill(2), tgkill(2), rt_sigqueueinfo(2), rt_tgsigqueueinfo(2).
 
-use super::action::SIG_DFL;
-use super::info::{SI_TKILL, SI_USER, SigInfo};
-use super::set::{SIGCONT, SIGKILL, SIGNALS, SIGSTOP, bit};
-use super::state::{send_to_process, send_to_task};
-use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_KILL;
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::processes;
-use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
-
-/// The signal number; `None` for 0, which only asks whether there is somebody to send to.
-fn number(signal: i32) -> Result<Option<i32>> {
-    match signal {
-        0 => Ok(None),
-        1..=SIGNALS => Ok(Some(signal)),
-        _ => Err(EINVAL),
-    }
-}
+use task::call::Call;
+use task::pids::Pid;
+use task::process::Process;
+use task::signals::{
+    SI_TKILL, SI_USER, SigInfo, bit, check_permission, is_spared_by_caller, number, send, send_to_task,
+};
+use task::{Task, processes};
 
 /// What the target is told of a signal that the caller sends.
 fn from_caller(target: &Process, signal: i32, code: i32) -> SigInfo {
@@ -36,63 +24,9 @@ fn as_seen_by(info: SigInfo, target: &Process) -> SigInfo {
     if info.has_sender() && sender.seen_by(target) == 0 { info.without_pid() } else { info }
 }
 
-/// Sends as kill(2) does, or only asks whether the caller could.
-pub fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
-    let signal = number(signal)?;
-    check_permission(process, signal.unwrap_or(0))?;
-    let is_blocked = |signal: i32| process.tasks().all(|task| task.signals.blocked() & bit(signal) != 0);
-    if let Some(signal) = signal.filter(|signal| !is_spared_by_caller(process, *signal, is_blocked(*signal)))
-    {
-        send_to_process(process, info(signal))?;
-    }
-    Ok(0)
-}
-
 /// The process with this id, which may be that of any of its threads.
 fn process_by_id(pid: i32) -> Result<Arc<Process>> {
     processes::named_with_thread(pid).ok_or(ESRCH)
-}
-
-/// `EPERM` unless the caller may send the signal to the process (kill(2)).
-pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
-    let sender = &task::current().process;
-    if core::ptr::eq(&**sender, target) {
-        return Ok(());
-    }
-    if signal == SIGCONT && sender.sessions.lock().session == target.sessions.lock().session {
-        return Ok(());
-    }
-    let users = target.credentials.lock().users.clone();
-    let (uid, euid) = {
-        let c = task::current().credentials().lock();
-        if c.can_in(&users, CAP_KILL) {
-            return Ok(());
-        }
-        (c.uid, c.euid)
-    };
-    if is_users(target, uid, euid) { Ok(()) } else { Err(EPERM) }
-}
-
-/// The process is that of a sender's user, so that it may be sent a signal (kill(2)).
-pub fn is_users(target: &Process, uid: u32, euid: u32) -> bool {
-    let theirs = target.credentials.lock();
-    [uid, euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id))
-}
-
-/// Another process cannot make the first one of a PID namespace do what a signal does that it has no handler for (Linux'
-/// SIGNAL_UNKILLABLE): the namespace, or the machine, would go with it.
-pub fn is_spared(target: &Process, signal: i32) -> bool {
-    target.is_first() && target.signals.action(signal).handler == SIG_DFL
-}
-
-/// The same for a signal that the caller sends: SIGKILL and SIGSTOP come from outside of the namespace all the same, and the machine's
-/// first process may end itself.
-fn is_spared_by_caller(target: &Process, signal: i32, is_blocked: bool) -> bool {
-    let sender = &task::current().process;
-    let is_from_outside = sender.pid.seen_by(target) == 0 && [SIGKILL, SIGSTOP].contains(&signal);
-    // What is blocked waits: there may be a handler when it is delivered.
-    let waits = is_blocked && target.pid != Pid::FIRST;
-    sender.pid != Pid::FIRST && !is_from_outside && !waits && is_spared(target, signal)
 }
 
 /// kill(2).

@@ -2,19 +2,16 @@
 //! signalfd(2): signals read from a descriptor. Who reads takes the signals pending for the reader and its process.
 
 use super::action::check_set_size;
-use super::info::{SI_TIMER, SIGINFO_BYTES, SigInfo};
-use super::set::*;
-use super::state;
-use crate::call::Call;
-use crate::files::{self, O_CLOEXEC};
-use crate::process::Process;
-use crate::task;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Sink, Stat};
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::process::Process;
+use task::signals::{self, SI_TIMER, SIGINFO_BYTES, SigInfo, *};
 
 const O_NONBLOCK: u32 = 0o4000;
 const O_RDWR: u32 = 2;
@@ -34,7 +31,7 @@ impl File for SignalFd {
         let task = task::current();
         let mut done = 0;
         for _ in 0..room {
-            let Some(info) = state::take(task, self.wanted.load(Relaxed)) else { break };
+            let Some(info) = signals::take(task, self.wanted.load(Relaxed)) else { break };
             match to.put(&record(&info)) {
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
@@ -59,7 +56,7 @@ impl File for SignalFd {
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
-        Some(&state::ARRIVED)
+        Some(&signals::ARRIVED)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -117,7 +114,7 @@ fn make(call: &Call<'_>, flags: u32) -> Result<usize> {
     let file = description.file().as_any().downcast_ref::<SignalFd>().ok_or(EINVAL)?;
     file.wanted.store(wanted, Relaxed);
     // What is pending already may be wanted now.
-    state::ARRIVED.wake(Events::READABLE);
+    signals::ARRIVED.wake(Events::READABLE);
     Ok(fd as usize)
 }
 
@@ -134,8 +131,8 @@ pub fn signalfd4(call: &mut Call<'_>) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::info::{SI_QUEUE, SI_USER};
     use super::*;
+    use task::signals::{SI_QUEUE, SI_USER};
 
     fn word(record: &[u8], at: usize) -> u32 {
         u32::from_ne_bytes(record[at..at + 4].try_into().unwrap())

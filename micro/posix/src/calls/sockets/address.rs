@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Socket addresses between the program and the kernel, and the paths of AF_UNIX.
 
-use super::super::identity::capabilities::CAP_NET_ADMIN;
-use crate::network::NetworkNamespace;
 use crate::proc::NamespaceFile;
-use crate::{files, processes, task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{FileType, Inode};
 use api_socket::{Address, Credentials, Names, Network};
 use api_user::UserPtr;
+use task::identity::capabilities::CAP_NET_ADMIN;
+use task::network::NetworkNamespace;
+use task::{files, processes};
 use vfs::{Access, Walk, ops};
 
 /// Reads an address of `length` bytes.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls on sockets in pieces, for io_uring: what is read from the program, one attempt that does not wait, and what is written back.
 
+use super::Target;
 use super::address::{read_address, write_address};
+use super::caller;
 use super::messages::{self, Header, read_control};
-use super::{Target, caller};
-use crate::calls::signals;
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use api_socket::{Address, Received, Sending, Socket, SocketFile, Type};
 use api_user::{Segments, Sink, Source, UserPtr, read_iovec};
 use descriptors::Description;
+use task::signals;
 
 const SIGPIPE: i32 = 13;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;

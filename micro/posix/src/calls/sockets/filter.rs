@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs of sockets (socket(7), SO_ATTACH_FILTER): where they are in the program's memory, and how many instructions they have.
 
-use crate::files;
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
@@ -9,6 +8,7 @@ use api_socket::Socket;
 use api_socket::options::int;
 use classic_bpf::packet::Environment;
 use classic_bpf::{Instruction, MAX_INSTRUCTIONS};
+use task::files;
 
 /// The same number as SO_ATTACH_FILTER.
 pub const SO_GET_FILTER: u32 = linux::SO_ATTACH_FILTER;

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sending and receiving: send and recv in their four forms each, control messages, descriptors that travel.
 
+use super::Target;
 use super::address::{read_address, write_address};
-use super::{Target, caller, deadline, waiting};
-use crate::call::Call;
-use crate::calls::identity::capabilities::{CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
-use crate::calls::signals;
-use crate::files;
-use crate::pids::Pid;
-use crate::users::{self, Kind};
-use crate::wait::{FOREVER, for_file};
-use crate::{processes, task};
+use super::caller;
+use super::waiting;
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -21,6 +15,12 @@ use api_socket::{
 };
 use api_user::{Sink, Source, UserPtr, read_iovec};
 use descriptors::Description;
+use task::call::Call;
+use task::identity::capabilities::{CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
+use task::pids::Pid;
+use task::users::{self, Kind};
+use task::wait::{FOREVER, deadline_of as deadline, for_file};
+use task::{files, processes, signals};
 
 const SIGPIPE: i32 = 13;
 const SCM_RIGHTS: i32 = 1;

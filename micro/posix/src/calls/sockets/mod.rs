@@ -7,13 +7,6 @@ pub mod attempts;
 mod filter;
 mod messages;
 
-pub use messages::{recvfrom, recvmmsg, recvmsg, sendmmsg, sendmsg, sendto};
-
-use super::identity::capabilities::{CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW};
-use crate::call::Call;
-use crate::files::{self, O_CLOEXEC};
-use crate::wait::{self, FOREVER};
-use crate::{task, wait::for_file};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use address::{Paths, read_address, write_address};
@@ -22,6 +15,12 @@ use api_socket::settings::{PING_GROUPS, UNPRIVILEGED_PORTS};
 use api_socket::{Address, Caller, Credentials, Shutdown, Socket, SocketFile};
 use api_user::UserPtr;
 use descriptors::Description;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::identity::capabilities::{CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW};
+use task::wait::{self, FOREVER, for_file};
+
+pub use messages::{recvfrom, recvmmsg, recvmsg, sendmmsg, sendmsg, sendto};
 
 const SOCK_NONBLOCK: u32 = 0o4000;
 const SOCK_TYPE: u32 = 0xf;
@@ -30,13 +29,17 @@ const SOCK_RAW: u32 = 3;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
 const AF_PACKET: u32 = 17;
+
 /// An option that answers about the number it is asked with.
 const PACKET_HDRLEN: u32 = 11;
+
 const IPPROTO_ICMP: u32 = 1;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
+
 /// O_RDWR.
 const READ_WRITE: u32 = 2;
+
 /// Longest option value that is read.
 const OPTION_MOST: usize = 4096;
 
@@ -418,24 +421,4 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
     api_user::write_bytes(call.arg(3), &value[..n])?;
     length_at.write(n as i32)?;
     Ok(0)
-}
-
-/// SO_LINGER: closing the last descriptor of a connection waits until the peer has everything, or as long as the
-/// option says.
-pub fn linger(description: &Arc<Description>) {
-    if Arc::strong_count(description) > 1 {
-        return;
-    }
-    let Ok(socket) = api_socket::of_file(&**description.file()) else { return };
-    let Some(ns) = socket.linger_ns() else { return };
-    let until = api_plat::now_ns().saturating_add(ns);
-    // Neither the time that passed nor a signal is an error of close(2).
-    let _ = wait::on_queue(socket.wait_queue(), Events::ALL, until, || socket.finish());
-}
-
-/// When a blocking call on the socket ends without success: SO_RCVTIMEO and SO_SNDTIMEO.
-pub fn deadline(file: &dyn api_fs::File, interest: Events) -> u64 {
-    let Ok(socket) = api_socket::of_file(file) else { return wait::FOREVER };
-    let timeout = socket.timeout_ns(interest.intersects(Events::IN));
-    timeout.map_or(wait::FOREVER, |ns| api_plat::now_ns().saturating_add(ns))
 }

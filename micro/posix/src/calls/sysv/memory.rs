@@ -2,12 +2,8 @@
 //! Shared memory: shmget(2), shmat(2), shmdt(2), shmctl(2). A segment is a memory file that is mapped whole.
 
 use super::*;
-use crate::call::Call;
-use crate::files;
-use crate::ipc;
-use crate::process::Process;
-use crate::settings::Setting;
 use abi::PAGE_SIZE;
+use abi::setting::Setting;
 use alloc::format;
 use alloc::sync::Weak;
 use alloc::vec::Vec;
@@ -16,6 +12,9 @@ use api_lock::SpinLock;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use mem::{MappedFile, Place, Request, Rights};
 use procfs::Output;
+use task::call::Call;
+use task::process::Process;
+use task::{files, ipc};
 
 const SHM_HUGETLB: u32 = 0o4000;
 const SHM_RDONLY: u32 = 0o10000;
@@ -88,8 +87,8 @@ impl Default for Segments {
 
 /// The table, without the segments whose last mapping went after IPC_RMID, or that go without it.
 fn with_segments<T>(f: impl FnOnce(&mut Table<Segment>) -> Result<T>) -> Result<T> {
-    let ipc = ipc::here();
-    let mut segments = ipc.segments.0.lock();
+    let ipc = ipc::of_here::<Segments>();
+    let mut segments = ipc.0.lock();
     let is_forced = REMOVAL_IS_FORCED[0].get() != 0;
     let goes = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 || is_forced && o.value.is_orphan();
     let gone = |o: &Object<Segment>| o.value.mappings() == 0 && goes(o);

@@ -6,14 +6,13 @@ pub mod memory;
 pub mod queues;
 pub mod semaphores;
 
-use super::identity::capabilities::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
-use crate::ipc;
-use crate::task;
-use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_user::UserPtr;
 use ordered::Map;
+use task::identity::capabilities::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
+use task::ipc;
+use task::users::{self, Kind};
 
 const IPC_PRIVATE: i32 = 0;
 const IPC_CREAT: u32 = 0o1000;
@@ -206,5 +205,5 @@ impl<T> Table<T> {
 
 /// Seconds since 1970, for the times these objects keep.
 fn now() -> u64 {
-    super::time::realtime_ns() / 1_000_000_000
+    task::time::clock::realtime_ns() / 1_000_000_000
 }

@@ -2,13 +2,8 @@
 //! Message queues: msgget(2), msgsnd(2), msgrcv(2), msgctl(2).
 
 use super::*;
-use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
-use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::ipc;
-use crate::settings::Setting;
-use crate::wait;
 use abi::Events;
+use abi::setting::Setting;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -16,6 +11,10 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Source;
 use procfs::Output;
+use task::call::Call;
+use task::identity::capabilities::CAP_SYS_RESOURCE;
+use task::ipc;
+use task::wait::{self, RESTART, RESTART_NO_HANDLER};
 
 const MSG_NOERROR: u32 = 0o10000;
 const MSG_EXCEPT: u32 = 0o20000;
@@ -62,7 +61,7 @@ impl Default for Queues {
 
 /// msgget(2).
 pub fn msgget(call: &mut Call<'_>) -> Result<usize> {
-    ipc::here().queues.0.lock().get(
+    ipc::of_here::<Queues>().0.lock().get(
         call.int(0),
         call.uint(1),
         MAX_QUEUES[0].get() as usize,
@@ -75,8 +74,8 @@ pub fn msgget(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn find(id: i32, wanted: u32) -> Result<Arc<Queue>> {
-    let ipc = ipc::here();
-    let queues = ipc.queues.0.lock();
+    let ipc = ipc::of_here::<Queues>();
+    let queues = ipc.0.lock();
     let object = queues.by_id(id)?;
     object.permissions.check(wanted)?;
     Ok(object.value.clone())
@@ -234,8 +233,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
     match command {
         IPC_INFO | MSG_INFO => {
             let (info, highest) = {
-                let ipc = ipc::here();
-                let queues = ipc.queues.0.lock();
+                let ipc = ipc::of_here::<Queues>();
+                let queues = ipc.0.lock();
                 (information(&queues, command == MSG_INFO), queues.highest_index())
             };
             call.ptr(2).write(info)?;
@@ -243,8 +242,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
         }
         IPC_STAT | MSG_STAT | MSG_STAT_ANY => {
             let (found, status) = {
-                let ipc = ipc::here();
-                let queues = ipc.queues.0.lock();
+                let ipc = ipc::of_here::<Queues>();
+                let queues = ipc.0.lock();
                 let (found, object) =
                     if command == IPC_STAT { (0, queues.by_id(id)?) } else { queues.by_index(id)? };
                 if command != MSG_STAT_ANY {
@@ -256,7 +255,7 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(found as usize)
         }
         IPC_SET => {
-            let mut permissions = ipc::here().queues.0.lock().by_id(id)?.permissions;
+            let mut permissions = ipc::of_here::<Queues>().0.lock().by_id(id)?.permissions;
             // msg_qbytes is the twelfth word.
             let most_bytes = call.ptr::<u64>(2).add(11).read()?;
             permissions.check_owner()?;
@@ -267,8 +266,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             }
             permissions.set(call.ptr(2))?;
             let queue = {
-                let ipc = ipc::here();
-                let mut queues = ipc.queues.0.lock();
+                let ipc = ipc::of_here::<Queues>();
+                let mut queues = ipc.0.lock();
                 let object = queues.by_id_mut(id)?;
                 object.permissions = permissions;
                 object.value.clone()
@@ -282,8 +281,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
         }
         IPC_RMID => {
             let removed = {
-                let ipc = ipc::here();
-                let mut queues = ipc.queues.0.lock();
+                let ipc = ipc::of_here::<Queues>();
+                let mut queues = ipc.0.lock();
                 queues.by_id(id)?.permissions.check_owner()?;
                 queues.remove(id)
             };
@@ -303,7 +302,7 @@ pub fn listing(out: &mut Output) -> Result<()> {
         "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      \
          ctime\n"
     ))?;
-    for (id, object) in &ipc::here().queues.0.lock().objects {
+    for (id, object) in &ipc::of_here::<Queues>().0.lock().objects {
         let (p, s) = (&object.permissions, object.value.state.lock());
         out.print(format_args!(
             "{:10} {id:10}  {:4o}  {:10} {:10} {:5} {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10}\n",

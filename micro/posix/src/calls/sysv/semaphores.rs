@@ -2,14 +2,8 @@
 //! Semaphore sets: semget(2), semop(2), semctl(2).
 
 use super::*;
-use crate::call::Call;
-use crate::calls::time::duration::from_timespec;
-use crate::dispatch::RESTART;
-use crate::ipc;
-use crate::pids::Pid;
-use crate::settings::Setting;
-use crate::wait;
 use abi::Events;
+use abi::setting::Setting;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
@@ -17,6 +11,11 @@ use api_sched::WaitQueue;
 use api_user::Plain;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use procfs::Output;
+use task::call::Call;
+use task::ipc;
+use task::pids::Pid;
+use task::time::duration::from_timespec;
+use task::wait::{self, RESTART};
 
 const GETPID: i32 = 11;
 const GETVAL: i32 = 12;
@@ -83,8 +82,7 @@ impl Default for Sets {
 pub fn process_ends(pid: i32) {
     let mut id = 0;
     loop {
-        let next = ipc::here()
-            .semaphores
+        let next = ipc::of_here::<Sets>()
             .0
             .lock()
             .objects
@@ -100,7 +98,7 @@ pub fn process_ends(pid: i32) {
 /// The process did something with SEM_UNDO.
 pub fn undoes(pid: i32) -> bool {
     let of_process = |set: &Set| set.state.lock().undo.range((pid, 0)..(pid, usize::MAX)).next().is_some();
-    ipc::here().semaphores.0.lock().objects.values().any(|object| of_process(&object.value))
+    ipc::of_here::<Sets>().0.lock().objects.values().any(|object| of_process(&object.value))
 }
 
 /// `struct sembuf`.
@@ -120,7 +118,7 @@ pub fn semget(call: &mut Call<'_>) -> Result<usize> {
     let (key, count, flags) = (call.int(0), call.int(1), call.uint(2));
     let count = usize::try_from(count).ok().filter(|count| *count as u64 <= LIMITS[0].get()).ok_or(EINVAL)?;
     let fits = |set: &Set| if count > set.state.lock().semaphores.len() { Err(EINVAL) } else { Ok(()) };
-    ipc::here().semaphores.0.lock().get(key, flags, LIMITS[3].get() as usize, fits, |_| {
+    ipc::of_here::<Sets>().0.lock().get(key, flags, LIMITS[3].get() as usize, fits, |_| {
         if count == 0 {
             return Err(EINVAL);
         }
@@ -211,8 +209,8 @@ fn operate(call: &Call<'_>, timeout: UserPtr<[i64; 2]>) -> Result<usize> {
     let operations = call.ptr::<Operation>(1).read_vec(count)?;
     let deadline_ns = timeout_ns.map_or(wait::FOREVER, |ns| api_plat::now_ns().saturating_add(ns));
     let set = {
-        let ipc = ipc::here();
-        let sets = ipc.semaphores.0.lock();
+        let ipc = ipc::of_here::<Sets>();
+        let sets = ipc.0.lock();
         let object = sets.by_id(id)?;
         let size = object.value.state.lock().semaphores.len();
         if operations.iter().any(|o| usize::from(o.number) >= size) {
@@ -301,8 +299,8 @@ pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
     match command {
         IPC_INFO | SEM_INFO => {
             let (info, highest) = {
-                let ipc = ipc::here();
-                let sets = ipc.semaphores.0.lock();
+                let ipc = ipc::of_here::<Sets>();
+                let sets = ipc.0.lock();
                 (information(&sets, command == SEM_INFO), sets.highest_index())
             };
             call.ptr(3).write(info)?;
@@ -310,8 +308,8 @@ pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
         }
         IPC_STAT | SEM_STAT | SEM_STAT_ANY => {
             let (found, status) = {
-                let ipc = ipc::here();
-                let sets = ipc.semaphores.0.lock();
+                let ipc = ipc::of_here::<Sets>();
+                let sets = ipc.0.lock();
                 let (found, object) =
                     if command == IPC_STAT { (0, sets.by_id(id)?) } else { sets.by_index(id)? };
                 if command != SEM_STAT_ANY {
@@ -323,11 +321,11 @@ pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(found as usize)
         }
         IPC_SET => {
-            let mut permissions = ipc::here().semaphores.0.lock().by_id(id)?.permissions;
+            let mut permissions = ipc::of_here::<Sets>().0.lock().by_id(id)?.permissions;
             permissions.check_owner()?;
             permissions.set(call.ptr(3))?;
-            let ipc = ipc::here();
-            let mut sets = ipc.semaphores.0.lock();
+            let ipc = ipc::of_here::<Sets>();
+            let mut sets = ipc.0.lock();
             let object = sets.by_id_mut(id)?;
             object.permissions = permissions;
             object.value.changed.store(now(), Ordering::Relaxed);
@@ -335,8 +333,8 @@ pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
         }
         IPC_RMID => {
             let removed = {
-                let ipc = ipc::here();
-                let mut sets = ipc.semaphores.0.lock();
+                let ipc = ipc::of_here::<Sets>();
+                let mut sets = ipc.0.lock();
                 sets.by_id(id)?.permissions.check_owner()?;
                 sets.remove(id)
             };
@@ -358,8 +356,8 @@ fn index(set: &Set, number: i32) -> Result<usize> {
 }
 
 fn find(id: i32, wanted: u32) -> Result<Arc<Set>> {
-    let ipc = ipc::here();
-    let sets = ipc.semaphores.0.lock();
+    let ipc = ipc::of_here::<Sets>();
+    let sets = ipc.0.lock();
     let object = sets.by_id(id)?;
     object.permissions.check(wanted)?;
     Ok(object.value.clone())
@@ -418,7 +416,7 @@ pub fn listing(out: &mut Output) -> Result<()> {
     out.print(format_args!(
         "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n"
     ))?;
-    for (id, object) in &ipc::here().semaphores.0.lock().objects {
+    for (id, object) in &ipc::of_here::<Sets>().0.lock().objects {
         let (p, set) = (&object.permissions, &object.value);
         out.print(format_args!(
             "{:10} {id:10}  {:4o} {:10} {:5} {:5} {:5} {:5} {:10} {:10}\n",

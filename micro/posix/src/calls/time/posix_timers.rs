@@ -1,86 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! timer_create(2) and its family.
 
-use super::alarm::{Alarm, Expires};
-use super::clock::Clock;
-use super::duration::{from_timespec, to_timespec};
-use super::itimers;
-use crate::call::Call;
-use crate::calls::signals::{SIGALRM, SIGNALS, SigInfo, send_to_process, send_to_task};
-use crate::pids::Pid;
-use crate::process::Process;
-use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_user::UserPtr;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use task::call::Call;
+use task::pids::Pid;
+use task::signals::{SIGALRM, SIGNALS};
+use task::time::alarm::Alarm;
+use task::time::clock::Clock;
+use task::time::duration::{from_timespec, to_timespec};
+use task::time::posix_timers::{Notify, PosixTimer};
 
 const TIMER_ABSTIME: i32 = 1;
 const SIGEV_SIGNAL: i32 = 0;
 const SIGEV_NONE: i32 = 1;
 const SIGEV_THREAD: i32 = 2;
 const SIGEV_THREAD_ID: i32 = 4;
-const SI_TIMER: i32 = -2;
+
 /// Most timers of a process: each takes kernel memory. (Linux counts them against RLIMIT_SIGPENDING.)
 const MOST_TIMERS: usize = 16_384;
-/// Largest overrun that is reported (POSIX: DELAYTIMER_MAX).
-const MOST_OVERRUN: u64 = i32::MAX as u64;
-
-/// What happens when a timer expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Notify {
-    Nothing,
-    Process(i32),
-    Thread(i32, Pid),
-}
-
-/// A timer made by timer_create(2).
-pub struct PosixTimer {
-    id: i32,
-    notify: Notify,
-    value: u64,
-    /// Of the signal delivered last.
-    overrun: AtomicI32,
-    process: Arc<Process>,
-    alarm: Alarm,
-}
-
-impl Expires for PosixTimer {
-    fn expired(&self) {
-        if !self.alarm.has_expired() {
-            return;
-        }
-        let info = |signal| SigInfo::timer(signal, self.id, 0, self.value);
-        let queued = match self.notify {
-            Notify::Nothing => return,
-            Notify::Process(signal) => send_to_process(&self.process, info(signal)),
-            Notify::Thread(signal, tid) => match self.process.task(tid) {
-                Some(task) => send_to_task(&task, info(signal)),
-                None => Ok(false),
-            },
-        };
-        if queued != Ok(true) {
-            // Ignored, or nobody to tell: the timer goes on without anybody fetching it.
-            self.alarm.pass();
-        }
-    }
-}
-
-/// A signal is being delivered: the timer behind it goes on, and says how often it expired unseen.
-pub fn signal_taken(process: &Process, mut info: SigInfo) -> SigInfo {
-    if info.signal() == SIGALRM {
-        itimers::alarm_taken(process);
-    }
-    if info.code() == SI_TIMER {
-        let timer = process.timers.posix.lock().get(&info.pid()).cloned();
-        if let Some(timer) = timer {
-            let overrun = timer.alarm.fetch().saturating_sub(1).min(MOST_OVERRUN) as i32;
-            timer.overrun.store(overrun, Relaxed);
-            info.set_overrun(overrun);
-        }
-    }
-    info
-}
 
 /// `struct sigevent`: value, signal and kind, thread id; 64 bytes in all.
 fn read_notify(pointer: UserPtr<[u64; 8]>) -> Result<(Notify, u64)> {

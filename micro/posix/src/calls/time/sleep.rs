@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! nanosleep(2) and clock_nanosleep(2).
 
-use super::clock::Clock;
-use super::duration::{read_timespec, to_timespec};
-use crate::call::Call;
-use crate::dispatch::RESTART_NO_HANDLER;
-use crate::pids::Pid;
-use crate::{task, wait};
 use abi::{Result, errno::*};
 use api_user::UserPtr;
+use task::call::Call;
+use task::pids::Pid;
+use task::time::clock::Clock;
+use task::time::duration::{read_timespec, to_timespec};
+use task::wait::{self, RESTART_NO_HANDLER};
 
 const TIMER_ABSTIME: i32 = 1;
 

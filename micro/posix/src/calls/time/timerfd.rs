@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! timerfd_create(2): timers read from a descriptor.
 
-use super::alarm::{Alarm, Expires};
-use super::clock::Clock;
-use super::duration::{from_timespec, to_timespec};
-use crate::call::Call;
-use crate::files::{self, O_CLOEXEC};
-use crate::process::Process;
-use crate::task;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Sink, Stat};
 use api_sched::WaitQueue;
 use api_user::UserPtr;
 use core::any::Any;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::process::Process;
+use task::time::alarm::{Alarm, Expires};
+use task::time::clock::Clock;
+use task::time::duration::{from_timespec, to_timespec};
 
 const O_NONBLOCK: u32 = 0o4000;
 const O_RDWR: u32 = 2;

@@ -6,9 +6,6 @@ use super::request::{Request, Selected};
 use super::ring::Ring;
 use super::run::F_BUFFER;
 use super::tag::Tag;
-use crate::calls::identity::capabilities::CAP_IPC_LOCK;
-use crate::calls::limits::RLIMIT_MEMLOCK;
-use crate::task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -17,6 +14,8 @@ use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_user::{UserPtr, range_is_user};
 use ordered::Map;
+use task::identity::capabilities::CAP_IPC_LOCK;
+use task::limits::RLIMIT_MEMLOCK;
 use uring::Sqe;
 
 /// Most registered buffers, and the longest.
@@ -111,7 +110,7 @@ impl Registered {
         let (first, last) = (address / page, (address + length - 1) / page);
         for (count, number) in (first..=last).enumerate() {
             UserPtr::<u8>::new((number * page).max(address)).read()?;
-            if count % 1024 == 1023 && crate::wait::take_a_break() {
+            if count % 1024 == 1023 && task::wait::take_a_break() {
                 return Err(EINTR);
             }
         }

@@ -28,7 +28,7 @@ impl Wanted {
     pub fn new(ring: &Ring, flags: u32, user_data: u64, fd: i32, is_fixed: bool) -> Result<Wanted> {
         let file = match flags & FD != 0 {
             true if is_fixed => Some(files::fixed(ring, fd as u32)?),
-            true => Some(crate::files::get(fd)?),
+            true => Some(task::files::get(fd)?),
             false => None,
         };
         Ok(Wanted { flags, user_data, file })

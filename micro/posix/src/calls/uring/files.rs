@@ -3,7 +3,6 @@
 
 use super::ring::Ring;
 use super::tag::Tag;
-use crate::calls::open;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -34,7 +33,7 @@ pub struct FileTable {
 
 /// The file behind a descriptor. Rings do not go into tables: one that is in its own would never end (as on Linux).
 fn get(fd: i32) -> Result<Arc<Description>> {
-    let description = crate::files::get(fd)?;
+    let description = task::files::get(fd)?;
     if Ring::of(&description).is_some() { Err(EBADF) } else { Ok(description) }
 }
 
@@ -48,7 +47,7 @@ impl FileTable {
         if count == 0 {
             return Err(EINVAL);
         }
-        if count > MAX_FILES || count > crate::files::current().descriptors.limit() {
+        if count > MAX_FILES || count > task::files::current().descriptors.limit() {
             return Err(EMFILE);
         }
         let mut places = Vec::new();
@@ -95,7 +94,7 @@ pub fn tagged(ring: &Ring, index: u32) -> Result<(Arc<Description>, Option<Arc<T
 fn end(place: Place) {
     if let Some(description) = place.description {
         // As on Linux, nobody is told of errors.
-        let _ = open::end(description);
+        let _ = task::files::end(description);
     }
 }
 

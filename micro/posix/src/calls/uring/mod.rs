@@ -30,10 +30,6 @@ mod transfer;
 mod worker;
 
 use super::signals::with_mask;
-use super::time::duration;
-use crate::call::Call;
-use crate::process::Process;
-use crate::{files as descriptors_of, task, wait};
 use ::uring::{
     Params, SETUP_ATTACH_WQ, SETUP_DEFER_TASKRUN, SETUP_SINGLE_ISSUER, SETUP_SQ_AFF, SETUP_SQPOLL,
 };
@@ -43,6 +39,10 @@ use api_user::UserPtr;
 use core::sync::atomic::Ordering;
 use descriptors::Description;
 use ring::Ring;
+use task::call::Call;
+use task::process::Process;
+use task::time::duration;
+use task::{files as descriptors_of, wait};
 
 const O_CLOEXEC: u32 = 0o2000000;
 const ENTER_GETEVENTS: u32 = 1;

@@ -6,14 +6,13 @@ use super::files;
 use super::ops;
 use super::request::{FIXED_FILE, Request};
 use super::ring::Ring;
-use crate::call::Call;
 use crate::calls::{attributes, memory, names, open, poll, stat};
 use crate::dispatch::Handler;
-use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_plat::Frame;
 use descriptors::Description;
+use task::call::Call;
 
 const O_CLOEXEC: u32 = 0o2000000;
 const AT_REMOVEDIR: u32 = 0x200;
@@ -134,11 +133,11 @@ pub fn issue(ring: &Arc<Ring>, request: &Request) -> Result<usize> {
 
 /// CLOSE of a descriptor. A ring is not closed by a request (as on Linux), which may be its own.
 fn close(fd: i32) -> Result<usize> {
-    let descriptors = &crate::files::current().descriptors;
+    let descriptors = &task::files::current().descriptors;
     if super::is_ring(&*descriptors.get_any(fd)?) {
         return Err(EBADF);
     }
-    open::end(descriptors.remove(fd)?).map(|()| 0)
+    task::files::end(descriptors.remove(fd)?).map(|()| 0)
 }
 
 /// Moves what was opened into the file table where the request says so.
@@ -148,6 +147,6 @@ fn install(ring: &Arc<Ring>, request: &Request, opened: Result<usize>) -> Result
     if wanted == 0 {
         return Ok(fd);
     }
-    let description = crate::files::current().descriptors.remove(fd as i32)?;
+    let description = task::files::current().descriptors.remove(fd as i32)?;
     files::install(ring, description, wanted)
 }

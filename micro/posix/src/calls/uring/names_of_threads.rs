@@ -2,7 +2,6 @@
 //! Rings that a thread names by an index of its own instead of a descriptor (IORING_REGISTER_RING_FDS).
 
 use super::ring::Ring;
-use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_lock::SpinLock;
@@ -72,7 +71,7 @@ fn add(offset: u32, fd: u64) -> Result<u32> {
         place if place < MAX => place..place + 1,
         _ => return Err(EINVAL),
     };
-    let description = crate::files::get(fd as i32)?;
+    let description = task::files::get(fd as i32)?;
     if Ring::of(&description).is_none() {
         return Err(EOPNOTSUPP);
     }

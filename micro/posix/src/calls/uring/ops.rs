@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations: what each takes, what is checked when it is submitted, and how it is made.
 
+use super::buffers;
+use super::cancel;
+use super::files;
+use super::message;
+use super::names;
+use super::poll;
 use super::request::{BUFFER_SELECT, Request, Stored};
 use super::ring::Ring;
 use super::run::number;
-use super::{buffers, cancel, files, message, names, poll, sockets, timeout, transfer};
+use super::sockets;
+use super::timeout;
+use super::transfer;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -4,10 +4,10 @@
 use super::buffers::{self, Buffers};
 use super::cancel::{self, Wanted};
 use super::files::{self, FileTable};
+use super::names_of_threads;
+use super::ops;
 use super::restrictions::Restrictions;
 use super::ring::Ring;
-use super::{names_of_threads, ops};
-use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_user::UserPtr;
@@ -167,7 +167,7 @@ fn set_eventfd(ring: &Ring, at: u64, only_later: bool) -> Result<usize> {
     if ring.registered.lock().eventfd.is_some() {
         return Err(EBUSY);
     }
-    let description = crate::files::get(fd)?;
+    let description = task::files::get(fd)?;
     if !description.file().as_any().is::<EventFd>() {
         return Err(EINVAL);
     }

@@ -7,7 +7,6 @@
 use super::ring::Ring;
 use super::tag::Tag;
 use crate::calls::sockets::attempts::Message;
-use crate::process::{Credentials, Process};
 use abi::{Errno, Events, Result};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,6 +17,7 @@ use api_socket::Address;
 use api_user::Segments;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use descriptors::Description;
+use task::process::{Credentials, Process};
 use uring::Sqe;
 
 pub const FIXED_FILE: u8 = 1;

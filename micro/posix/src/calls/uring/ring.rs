@@ -8,7 +8,6 @@ use super::request::{Request, State};
 use super::restrictions::Restrictions;
 use super::sqpoll::Poller;
 use super::worker;
-use crate::process::{Credentials, Process};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -22,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use descriptors::Description;
 use eventfd::EventFd;
 use ordered::Map;
+use task::process::{Credentials, Process};
 use uring::{Cqe, Params, Rings, SETUP_DEFER_TASKRUN, SETUP_R_DISABLED, SETUP_TASKRUN_FLAG, SQ_TASKRUN};
 
 /// Requests that wait, and what they wait for.

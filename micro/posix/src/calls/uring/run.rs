@@ -4,12 +4,13 @@
 //! What follows a request (its link, or requests behind IOSQE_IO_DRAIN) is started by the loop in [`run`], not by the completion: links
 //! of any length take no stack.
 
+use super::buffers;
 use super::files;
 use super::ops::{self, Outcome};
 use super::request::{CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State, Stored};
 use super::ring::Ring;
-use super::{buffers, timeout, worker};
-use crate::task;
+use super::timeout;
+use super::worker;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -164,7 +165,7 @@ fn assign_file(ring: &Ring, request: &Request) -> Result<()> {
     }
     let (file, tag) = match request.has(FIXED_FILE) {
         true => files::tagged(ring, request.sqe.fd as u32)?,
-        false => (crate::files::get(request.sqe.fd)?, None),
+        false => (task::files::get(request.sqe.fd)?, None),
     };
     let mut inner = request.inner.lock();
     (inner.file, inner.file_tag) = (Some(file), tag);

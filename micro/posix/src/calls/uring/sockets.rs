@@ -127,7 +127,7 @@ pub fn issue(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
 fn place(ring: &Ring, request: &Request, socket: Arc<Description>, flags: u32) -> Result<usize> {
     match request.sqe.file_index as u32 {
         0 => {
-            let descriptors = &crate::files::current().descriptors;
+            let descriptors = &task::files::current().descriptors;
             descriptors.insert(socket, flags & O_CLOEXEC != 0).map(|fd| fd as usize)
         }
         wanted => files::install(ring, socket, wanted),
@@ -306,7 +306,7 @@ fn accept(ring: &Arc<Ring>, request: &Arc<Request>, description: &Arc<Descriptio
     loop {
         // A connection that is taken out of the queue is lost when there is no number for it.
         if sqe.file_index == 0
-            && let Err(e) = crate::files::current().descriptors.check_room()
+            && let Err(e) = task::files::current().descriptors.check_room()
         {
             return Outcome::error(e);
         }

@@ -5,11 +5,8 @@
 //! submission sleeps until IORING_ENTER_SQ_WAKEUP.
 
 use super::ring::Ring;
-use super::{run, submit};
-use crate::auxiliary;
-use crate::process::Process;
-use crate::task::Task;
-use crate::wait;
+use super::run;
+use super::submit;
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -17,6 +14,8 @@ use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, Ordering};
+use task::process::Process;
+use task::{Task, auxiliary, wait};
 use uring::SQ_NEED_WAKEUP;
 
 const NAP_NS: u64 = 50_000;

@@ -5,7 +5,6 @@ use super::ops;
 use super::request::{CQE_SKIP, FLAGS_KNOWN, IO_DRAIN, Request};
 use super::ring::Ring;
 use super::run;
-use crate::task;
 use abi::{Errno, Result, errno::*};
 use alloc::sync::Arc;
 use api_alloc::Reserve;

@@ -6,11 +6,11 @@ use super::ops::Outcome;
 use super::request::{Request, State, Stored};
 use super::ring::Ring;
 use super::run::{self, number};
-use crate::calls::time::duration;
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use api_user::UserPtr;
 use core::sync::atomic::Ordering;
+use task::time::duration;
 
 const TIMEOUT: u8 = 11;
 const TIMEOUT_REMOVE: u8 = 12;

@@ -140,7 +140,7 @@ pub fn splice(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     let Some(to) = request.file() else { return Outcome::error(EBADF) };
     let from = match sqe.op_flags & FD_IN_FIXED != 0 {
         true => files::fixed(ring, sqe.file_index as u32),
-        false => crate::files::get(sqe.file_index),
+        false => task::files::get(sqe.file_index),
     };
     let from = match from {
         Ok(from) => from,

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's thread that goes on with a process' requests while no thread of the process waits for completions.
 //!
-//! It is a thread of the process as far as memory, files and credentials are concerned ([`crate::auxiliary`]), and works on requests
+//! It is a thread of the process as far as memory, files and credentials are concerned ([`task::auxiliary`]), and works on requests
 //! that are ready only: nothing it does waits for a peer, so one thread is enough for a process.
 
 use super::request::Request;
 use super::run;
-use crate::auxiliary;
-use crate::process::Process;
-use crate::task::Task;
-use crate::wait;
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -19,6 +15,8 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ordered::Map;
+use task::process::Process;
+use task::{Task, auxiliary, wait};
 
 pub struct Worker {
     process: Arc<Process>,

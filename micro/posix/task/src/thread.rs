@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a thread is to Linux.
+
+use crate::cpu_time::{SystemTime, Transferred};
+use crate::fault::FailNth;
+use crate::files::Files;
+use crate::network::NetworkNamespace;
+use crate::pids::{Pid, PidNamespace};
+use crate::prctl::TimerSlack;
+use crate::process::{Credentials, NsProxy, Process};
+use crate::scheduling::Scheduling;
+use crate::seccomp::Seccomp;
+use crate::signals::TaskSignals;
+use crate::tracing::Tracing;
+use alloc::sync::Arc;
+use api_lock::SpinLock;
+use api_sched::Waiter;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sched::Thread;
+
+/// What each thread has for itself. Others see that of its process' first thread, in [`Process`].
+pub struct Own {
+    pub credentials: SpinLock<Credentials>,
+    pub files: Files,
+    pub nsproxy: SpinLock<Arc<NsProxy>>,
+}
+
+/// A thread of the program.
+pub struct Task {
+    pub tid: Pid,
+    /// Its number in the PID namespace of its process.
+    pub number: i32,
+    /// The PID namespace that its next child begins in.
+    pub pids_for_children: SpinLock<PidNamespace>,
+    pub process: Arc<Process>,
+    /// `None` for the first thread, whose are its process', and for [`crate::auxiliary`].
+    own: Option<Own>,
+    pub signals: TaskSignals,
+    pub tracing: Tracing,
+    pub system_time: SystemTime,
+    pub transferred: Transferred,
+    /// CLONE_CHILD_CLEARTID, set_tid_address: zeroed and woken when the thread ends.
+    pub clear_child_tid: AtomicU64,
+    /// set_robust_list.
+    pub robust_list: AtomicU64,
+    /// PR_SET_NAME: 15 bytes and a NUL.
+    pub name: SpinLock<[u8; 16]>,
+    pub scheduling: SpinLock<Scheduling>,
+    pub timer_slack: TimerSlack,
+    pub seccomp: Seccomp,
+    /// set_mempolicy: policy and nodes.
+    pub memory_policy: SpinLock<(u32, u64)>,
+    /// It is not to leave the kernel (`overlay::Held`).
+    pub held: AtomicBool,
+    #[cfg_attr(not(feature = "fail-nth"), allow(dead_code))]
+    pub fail_nth: FailNth,
+    thread: SpinLock<Option<Arc<Thread>>>,
+}
+
+impl Task {
+    /// `own` is given to a thread that is not its process' first.
+    pub fn new(process: Arc<Process>, tid: Pid, name: [u8; 16], own: Option<Own>) -> Arc<Task> {
+        let pids = process.pids.clone();
+        Arc::new(Task {
+            tid,
+            number: pids.number_of(tid),
+            pids_for_children: SpinLock::new(pids),
+            process,
+            own,
+            signals: TaskSignals::new(),
+            tracing: Tracing::default(),
+            system_time: SystemTime::default(),
+            transferred: Transferred::default(),
+            clear_child_tid: AtomicU64::new(0),
+            robust_list: AtomicU64::new(0),
+            name: SpinLock::new(name),
+            scheduling: SpinLock::new(Scheduling::default()),
+            timer_slack: TimerSlack::default(),
+            seccomp: Seccomp::default(),
+            memory_policy: SpinLock::new((0, 0)),
+            held: AtomicBool::new(false),
+            fail_nth: FailNth::default(),
+            thread: SpinLock::new(None),
+        })
+    }
+
+    /// The process goes by this thread's number.
+    pub fn is_first(&self) -> bool {
+        self.tid == self.process.pid
+    }
+
+    /// Users, groups and capabilities, which each thread has for itself (credentials(7)); the C library has all threads change
+    /// theirs. What others see of the process, and what [`crate::auxiliary`] acts with, are those of its first thread.
+    pub fn credentials(&self) -> &SpinLock<Credentials> {
+        self.own.as_ref().map_or(&self.process.credentials, |own| &own.credentials)
+    }
+
+    /// Descriptors, root and working directory, which the threads of a process have together unless clone(2) or unshare(2) were told
+    /// otherwise.
+    #[inline]
+    pub fn files(&self) -> &Files {
+        self.own.as_ref().map_or(&self.process.files, |own| &own.files)
+    }
+
+    fn nsproxy_lock(&self) -> &SpinLock<Arc<NsProxy>> {
+        self.own.as_ref().map_or(&self.process.nsproxy, |own| &own.nsproxy)
+    }
+
+    /// The namespaces that it is in.
+    pub fn nsproxy(&self) -> Arc<NsProxy> {
+        self.nsproxy_lock().lock().clone()
+    }
+
+    /// Is in other ones from now on.
+    pub fn set_nsproxy(&self, new: Arc<NsProxy>) {
+        let old = core::mem::replace(&mut *self.nsproxy_lock().lock(), new);
+        drop(old);
+    }
+
+    /// The network that its new sockets are of.
+    pub fn network(&self) -> Arc<NetworkNamespace> {
+        self.nsproxy_lock().lock().network.clone()
+    }
+
+    /// Other credentials, as Linux' `commit_creds` has it.
+    pub fn set_credentials(&self, new: Credentials) {
+        let is_another = {
+            let mut credentials = self.credentials().lock();
+            let is_another = !new.is_within(&credentials);
+            *credentials = new;
+            is_another
+        };
+        if is_another {
+            self.process.settings.lock().ids_change();
+        }
+    }
+
+    /// The next child begins in that PID namespace.
+    pub fn set_pids_for_children(&self, pids: PidNamespace) {
+        let old = core::mem::replace(&mut *self.pids_for_children.lock(), pids);
+        drop(old);
+    }
+
+    /// Ties the task to the kernel thread that runs it; the process' table keeps the task alive until
+    /// [`Task::detach`].
+    pub fn attach(self: &Arc<Task>, thread: &Arc<Thread>) {
+        *self.thread.lock() = Some(thread.clone());
+        thread.set_local(Arc::as_ptr(self).cast_mut().cast());
+    }
+
+    /// Unties it again: the thread goes on as another task.
+    pub fn detach(&self) -> Option<Arc<Thread>> {
+        self.thread.lock().take()
+    }
+
+    /// The kernel thread.
+    pub fn thread(&self) -> Option<Arc<Thread>> {
+        self.thread.lock().clone()
+    }
+
+    /// Processor time used.
+    pub fn cpu_ns(&self) -> u64 {
+        self.thread.lock().as_ref().map_or(0, |thread| thread.cpu_ns())
+    }
+
+    /// True when a signal is to be delivered, or the program started again: a blocking call gives up.
+    #[inline]
+    pub fn has_signal(&self) -> bool {
+        let restarts = self.process.restarts.is_asked() && self.tid != crate::auxiliary::TID;
+        let pending = self.signals.is_pending(&self.process.signals) && self.is_to_look();
+        pending || restarts || self.tracing.wants_stop()
+    }
+
+    /// What is pending concerns it: a thread that its tracer let go on passes a stop of its process.
+    #[cold]
+    fn is_to_look(&self) -> bool {
+        !self.tracing.passes_stop() || self.signals.has_pending(&self.process.signals)
+    }
+
+    /// Called by the thread itself on its way out of the kernel.
+    pub fn wait_while_held(&self) {
+        while self.held.load(Ordering::Relaxed) {
+            sched::park(u64::MAX);
+        }
+    }
+
+    /// Takes the thread out of a sleep, or out of the program, because a signal is there.
+    pub fn interrupt(&self) {
+        match self.thread() {
+            Some(thread) => {
+                thread.wake(abi::Events::NONE);
+                thread.interrupt();
+            }
+            None => api_plat::request_work(),
+        }
+    }
+
+    /// The first 15 bytes of a program's name (PR_SET_NAME, execve).
+    pub fn set_name(&self, name: &[u8]) {
+        let mut padded = [0; 16];
+        let length = name.len().min(15);
+        padded[..length].copy_from_slice(&name[..length]);
+        *self.name.lock() = padded;
+    }
+
+    /// The name without its padding.
+    pub fn comm(&self) -> alloc::vec::Vec<u8> {
+        let name = *self.name.lock();
+        name.iter().copied().take_while(|b| *b != 0).collect()
+    }
+
+    pub fn clear_child_tid(&self) -> u64 {
+        self.clear_child_tid.load(Ordering::Relaxed)
+    }
+}
+
+/// The running thread, when it is one of the program's.
+pub fn running() -> Option<&'static Task> {
+    let local = sched::current().local() as *const Task;
+    // SAFETY: as in `current`.
+    unsafe { local.as_ref() }
+}
+
+/// The running thread of the program.
+///
+/// # Panics
+///
+/// On a kernel thread: those make no system calls.
+#[inline]
+pub fn current() -> &'static Task {
+    let local = sched::current().local() as *const Task;
+    // SAFETY: `attach` stored the pointer of an Arc that the process' table holds until the thread ends, and the
+    // caller is that thread.
+    unsafe { local.as_ref() }.expect("a system call on a kernel thread")
+}
+
+/// Credentials of whoever runs a program in the process: the running thread's where it is one of it, or else the process', which
+/// is about to begin.
+pub fn credentials_for(process: &Process) -> &SpinLock<Credentials> {
+    of_process(process).map_or(&process.credentials, Task::credentials)
+}
+
+/// The same of its files.
+pub fn files_for(process: &Process) -> &Files {
+    of_process(process).map_or(&process.files, Task::files)
+}
+
+/// The running thread where it is one of the process.
+fn of_process(process: &Process) -> Option<&'static Task> {
+    let task = current();
+    core::ptr::eq(&*task.process, process).then_some(task)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_processor_idles() {
+    mem::deactivate();
+}
+
+#[unsafe(no_mangle)]
+fn unilith_thread_resumed(local: *mut ()) {
+    // SAFETY: as in `current`; kernel threads have a null pointer.
+    if let Some(task) = unsafe { (local as *const Task).as_ref() } {
+        task.process.enter_space();
+        if task.has_signal() || task.held.load(Ordering::Relaxed) {
+            api_plat::request_work();
+        }
+    }
+}
