@@ -245,14 +245,27 @@ pub fn program_allocator(set: &BTreeMap<String, String>) -> Result<Option<&'stat
 }
 
 /// Where features say which crates they bring.
-const MANIFESTS: [(&str, &str); 3] = [
-    ("kernel", include_str!("../../../micro/kernel/Cargo.toml")),
+const MANIFESTS: [(&str, &str); 11] = [
+    (KERNEL, include_str!("../../../micro/kernel/Cargo.toml")),
     ("posix", include_str!("../../../micro/posix/Cargo.toml")),
+    ("proc", include_str!("../../../micro/posix/proc/Cargo.toml")),
+    ("task", include_str!("../../../micro/posix/task/Cargo.toml")),
+    ("calls-files", include_str!("../../../micro/calls/files/Cargo.toml")),
+    ("calls-ipc", include_str!("../../../micro/calls/ipc/Cargo.toml")),
+    ("calls-memory", include_str!("../../../micro/calls/memory/Cargo.toml")),
+    ("calls-process", include_str!("../../../micro/calls/process/Cargo.toml")),
+    ("calls-sockets", include_str!("../../../micro/calls/sockets/Cargo.toml")),
+    (RINGS, include_str!("../../../micro/calls/uring/Cargo.toml")),
     (PROGRAMS, include_str!("../../../micro/libc/malloc/Cargo.toml")),
 ];
 
+const KERNEL: &str = "kernel";
+
 /// The crate of [`PROGRAM_ALLOCATOR`], which is part of a program.
 const PROGRAMS: &str = "libc-malloc";
+
+/// The crate of the choice `io_uring`: what it needs and nobody else does comes with it.
+const RINGS: &str = "calls-uring";
 
 /// What the kernel's manifests say of their crates.
 pub struct Parts {
@@ -266,17 +279,16 @@ impl Parts {
     pub fn read() -> Result<Parts> {
         let wrong = |name: &str| Fault::new(format!("micro/{name}/Cargo.toml cannot be read"));
         let mut features: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut always = BTreeSet::new();
+        let (mut always, mut of_rings) = (BTreeSet::new(), BTreeSet::new());
         for (name, text) in MANIFESTS {
             let manifest: toml_edit::DocumentMut = text.parse().map_err(|_| wrong(name))?;
             let table = |key: &str| manifest.get(key).and_then(toml_edit::Item::as_table_like);
-            for (feature, brings) in table("features").ok_or_else(|| wrong(name))?.iter() {
+            for (feature, brings) in table("features").iter().flat_map(|features| features.iter()) {
                 let brings = brings.as_array().ok_or_else(|| wrong(name))?.iter();
                 let brings = brings.filter_map(toml_edit::Value::as_str);
-                // Of another crate's features those of posix alone are listed here.
-                let full = |word: &str| match (name, word.contains([':', '/'])) {
-                    ("posix" | PROGRAMS, false) => format!("{name}/{word}"),
-                    _ => word.to_string(),
+                let full = |word: &str| match name == KERNEL || word.contains([':', '/']) {
+                    true => word.to_string(),
+                    false => format!("{name}/{word}"),
                 };
                 let mut all: Vec<String> = brings.map(full).collect();
                 if name == PROGRAMS {
@@ -287,12 +299,20 @@ impl Parts {
             for (dependency, details) in table("dependencies").ok_or_else(|| wrong(name))?.iter() {
                 let details = details.as_table_like();
                 let optional = details.and_then(|details| details.get("optional")?.as_bool());
-                if optional != Some(true) && name != PROGRAMS {
-                    always.insert(dependency.replace('-', "_"));
+                let library = dependency.replace('-', "_");
+                match name {
+                    PROGRAMS => {}
+                    _ if optional == Some(true) => {}
+                    RINGS => drop(of_rings.insert(library)),
+                    _ => drop(always.insert(library)),
                 }
             }
         }
-        let of_features = features.keys().map(|name| (name.clone(), crates(&features, name))).collect();
+        let mut of_features: BTreeMap<String, BTreeSet<String>> =
+            features.keys().map(|name| (name.clone(), crates(&features, name))).collect();
+        of_rings.retain(|library| !always.contains(library));
+        let with_rings = of_features.values_mut().filter(|all| all.contains(&RINGS.replace('-', "_")));
+        with_rings.for_each(|all| all.extend(of_rings.iter().cloned()));
         Ok(Parts { of_features, always })
     }
 
@@ -302,7 +322,7 @@ impl Parts {
     }
 
     pub fn is_always_there(&self, library: &str) -> bool {
-        library == "kernel" || self.always.contains(library)
+        library == KERNEL || self.always.contains(library)
     }
 }
 
@@ -434,6 +454,8 @@ mod tests {
         assert!(parts.of("alloc-tlsf").contains("alloc_tlsf") && parts.of("net-tcpip").contains("tcpip"));
         // Through posix; and not what comes with another choice.
         assert!(parts.of("mqueue").contains("mqueue") && parts.of("volumes").contains("ninep"));
+        assert!(["calls_uring", "uring"].iter().all(|part| parts.of("io_uring").contains(*part)));
+        assert!(parts.of("ext4").contains("disks") && !parts.of("io_uring").contains("vfs"));
         assert!(!parts.of("trace").contains("ninep") && parts.of("trace").contains("overlay_trace"));
         let guard = parts.of("libc-malloc/guard");
         assert!(["alloc_checked", "alloc_tlsf", "libc_malloc"].iter().all(|part| guard.contains(*part)));

@@ -46,7 +46,7 @@ fn first_thread() {
     #[cfg(feature = "overlay")]
     crate::overlay::start(&mut devices);
     #[cfg(all(feature = "ext4", not(feature = "linked")))]
-    devices.disks(&mut posix::disks::add);
+    devices.disks(&mut calls_files::disks::add);
     #[cfg(all(feature = "net-unix", not(feature = "linked")))]
     start_unix();
     #[cfg(feature = "linked")]

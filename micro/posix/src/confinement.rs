@@ -3,7 +3,6 @@
 //! of /proc/sys, paths that show nothing (`maskedPaths`) and paths that may not be written to (`readonlyPaths`, runtime-spec,
 //! config-linux.md). The filter of system calls is [`task::seccomp::Profile`].
 
-use crate::mounts;
 use task::files;
 
 use abi::errno::{EACCES, ENOENT, ENOTDIR};
@@ -14,7 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use api_fs::{Inode, Sink, Source};
-use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk};
+use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
 static ROOT: Credentials = Credentials::root();
 const O_RDONLY: u32 = 0;
@@ -114,7 +113,7 @@ fn mask(namespace: &Namespace, path: &str) -> Result<()> {
 
 /// The directory that a program begins in, once all is mounted: `None` stays what it is.
 pub fn working(namespace: &Namespace, path: &str) -> Told<Arc<Dentry>> {
-    let found = mounts::directory(namespace, path, 0o755)?;
+    let found = ops::directory(namespace, path, 0o755)?;
     if found.is_directory() {
         Ok(found)
     } else {

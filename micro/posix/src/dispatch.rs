@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From a system call to its handler, and back to the program.
 
-use crate::{calls, out_of_memory};
+use crate::calls;
 use abi::{Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use api_trace::{Event, Point};
+use calls_process::out_of_memory;
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::NUMBERS;
-use task::call::Call;
+use task::call::{Call, Handler};
 use task::cpu_time::{self, InKernel};
-use task::overlay;
 use task::wait::{RESTART, RESTART_NO_HANDLER};
-use task::watch;
-
-/// Serves one call. A blocking handler waits through [`task::wait`].
-pub type Handler = fn(&mut Call<'_>) -> Result<usize>;
+use task::{overlay, watch};
 
 /// Hands each family that an image may go without to `$with`: its feature and what is chosen by.
 macro_rules! family {
@@ -61,7 +58,7 @@ macro_rules! admitted {
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
             let handler = HANDLER.ok_or(ENOSYS)?;
-            crate::out_of_memory::admit(task::current())?;
+            calls_process::out_of_memory::admit(task::current())?;
             handler(call)
         }
         match HANDLER {
@@ -78,7 +75,7 @@ macro_rules! relieved {
         const HANDLER: Option<Handler> = $handler;
         fn relieve(call: &mut Call<'_>) -> Result<usize> {
             if api_alloc::is_really_low() {
-                crate::out_of_memory::relieve(task::current());
+                calls_process::out_of_memory::relieve(task::current());
             }
             HANDLER.map_or(Err(ENOSYS), |handler| handler(call))
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tree of files at the start: what is mounted where, and the standard streams.
 
-use crate::terminals;
 use abi::errno::EROFS;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,6 +10,7 @@ use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use api_plat::Boot;
 use api_sched::PollerSlot;
+use calls_process::terminals;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
@@ -79,8 +79,8 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     api_plat::on_console(|| CONSOLE.raise());
     let dev: Arc<dyn Inode> = devfs::root(files::new_device(), limit);
     let pts: Arc<dyn Inode> = devfs::pts(files::new_device());
-    let proc: Arc<dyn Inode> = crate::proc::proc(files::new_device(), &PidNamespace::FIRST);
-    let sys: Arc<dyn Inode> = crate::proc::sys(files::new_device());
+    let proc: Arc<dyn Inode> = proc::proc(files::new_device(), &PidNamespace::FIRST);
+    let sys: Arc<dyn Inode> = proc::sys(files::new_device());
     *SINGLE.lock() = [
         Some(("devtmpfs", dev.clone())),
         Some(("devpts", pts.clone())),
@@ -106,9 +106,9 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     for volume in boot.config.volumes.iter().filter(|volume| volume.path != "/") {
         mount_volume(&namespace, volume)?;
     }
-    crate::disks::start(&namespace, &dev, &boot.config)?;
+    calls_files::disks::start(&namespace, &dev, &boot.config)?;
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
-        directory(&namespace, path, permissions)?;
+        ops::directory(&namespace, path, permissions)?;
     }
     for Tmpfs { path, size, mode, exec } in &boot.config.tmpfs {
         let limit = if *size == 0 { limit } else { *size };
@@ -189,9 +189,7 @@ fn fill_container_tree(
         let found = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
         let found = found.map_err(|e| format!("{path} of the machine: {e:?}"))?;
         let inode = match path {
-            "/proc" if *views.pids != PidNamespace::FIRST => {
-                crate::proc::proc(files::new_device(), views.pids)
-            }
+            "/proc" if *views.pids != PidNamespace::FIRST => proc::proc(files::new_device(), views.pids),
             "/dev/shm" if views.has_own_ipc => {
                 ramfs::tmpfs(files::new_device(), api_mem::statistics().0 * PAGE / 2, 0o1777, (0, 0))
             }
@@ -206,7 +204,7 @@ fn fill_container_tree(
         mount_at(namespace, tree.path, tree.tag, host_tree(tree)?, flags(tree))?;
     }
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
-        directory(namespace, path, permissions)?;
+        ops::directory(namespace, path, permissions)?;
     }
     Ok(())
 }
@@ -215,7 +213,7 @@ fn fill_container_tree(
 fn mount_group(namespace: &Namespace, container: u64, is_read_only: bool) -> Told<()> {
     let read_only = if is_read_only { MountFlags::READ_ONLY } else { 0 };
     let hidden = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let files = crate::proc::cgroup(files::new_device(), container);
+    let files = proc::cgroup(files::new_device(), container);
     mount(namespace, "/sys/fs/cgroup", files, "cgroup2", MountFlags(hidden | read_only))
 }
 
@@ -274,7 +272,7 @@ fn append(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
 }
 
 fn write(namespace: &Namespace, path: &str, text: &str, append: bool) -> Told<()> {
-    directory(namespace, "/etc", 0o755)?;
+    ops::directory(namespace, "/etc", 0o755)?;
     let failed = |e| format!("{path}: {e:?}");
     let dentry = match file(namespace, path, 0o644) {
         // A root that nobody may change says what it says.
@@ -318,10 +316,10 @@ fn mount_at(
 ) -> Told<()> {
     let failed = |e| format!("volume {path}: {e:?}");
     let point = match root.kind().map_err(failed)? {
-        FileType::Directory => directory(namespace, path, 0o755)?,
+        FileType::Directory => ops::directory(namespace, path, 0o755)?,
         _ => {
             if let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
-                directory(namespace, above, 0o755)?;
+                ops::directory(namespace, above, 0o755)?;
             }
             file(namespace, path, 0o644).map_err(failed)?
         }
@@ -384,24 +382,6 @@ fn signal_foreground(signal: i32) {
     }
 }
 
-/// The directory of that path, made with those above it where it is missing.
-pub fn directory(namespace: &Namespace, path: &str, permissions: u32) -> Told<Arc<Dentry>> {
-    let root = namespace.root().topmost();
-    let walk = Walk::new(&root, &root, &ROOT);
-    if let Ok(found) = walk.lookup(path.as_bytes(), true) {
-        return Ok(found);
-    }
-    let ends = path.match_indices('/').map(|(i, _)| i).skip(1).chain([path.len()]);
-    for end in ends {
-        let part = &path.as_bytes()[..end];
-        if walk.lookup(part, true).is_err() {
-            ops::create(&walk, part, FileType::Directory, permissions, 0)
-                .map_err(|e| format!("{path}: {e:?}"))?;
-        }
-    }
-    walk.lookup(path.as_bytes(), true).map_err(|e| format!("{path}: {e:?}"))
-}
-
 /// Mounts a file system on a directory that is made where it is missing.
 pub fn mount(
     namespace: &Namespace,
@@ -410,7 +390,7 @@ pub fn mount(
     file_system: &'static str,
     flags: MountFlags,
 ) -> Told<()> {
-    let point = directory(namespace, path, 0o755)?;
+    let point = ops::directory(namespace, path, 0o755)?;
     let mounted = namespace.mount(&point, inode, file_system, file_system, flags);
     mounted.map(|_| ()).map_err(|e| format!("{path}: mounting {file_system}: {e:?}"))
 }
@@ -446,7 +426,7 @@ pub fn prepare(files: &Files, working: Option<&str>, null_input: bool) -> Told<(
         if !path.starts_with('/') {
             return Err(format!("the working directory {path} is not an absolute path"));
         }
-        let dir = directory(&files.namespace(), path, 0o755)?;
+        let dir = ops::directory(&files.namespace(), path, 0o755)?;
         if !dir.is_directory() {
             return Err(path.to_string() + ": the working directory is not a directory");
         }

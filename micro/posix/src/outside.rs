@@ -3,12 +3,12 @@
 //! session of their own, and their parent has number 0. The first process never hears of them; at their end the kernel is
 //! who waits for them, and for children that they leave behind (`calls::end`, `calls::children`).
 
-use crate::exec::{self, Prepared};
 use abi::{Errno, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_plat::{Frame, Status};
+use calls_process::program::{self, Prepared};
 use core::sync::atomic::Ordering;
 use descriptors::Description;
 use devfs::OutsideTerminal;
@@ -137,7 +137,7 @@ pub fn start(
     let process = Process::begin(pid, beginning);
     let prepared = prepare(&process, paths, arguments, environment)?;
     let Prepared { space, loaded, file, comm, rights } = prepared;
-    exec::start_as(&process, rights);
+    program::start_as(&process, rights);
     process.files.descriptors.set_limit(process.limits.soft(RLIMIT_NOFILE));
     for description in streams {
         process.files.descriptors.insert(description.clone(), false)?;
@@ -183,7 +183,7 @@ fn prepare(
 ) -> core::result::Result<Prepared, Refusal> {
     let mut worst = Refusal::NotFound;
     for path in paths {
-        let file = match exec::find(process, path) {
+        let file = match program::find(process, path) {
             Ok(file) => file,
             Err(ENOENT | ENOTDIR) => continue,
             Err(EACCES) => {
@@ -192,7 +192,7 @@ fn prepare(
             }
             Err(e) => return Err(e.into()),
         };
-        match exec::prepare(process, file, path.clone(), arguments.to_vec(), environment.to_vec()) {
+        match program::prepare(process, file, path.clone(), arguments.to_vec(), environment.to_vec()) {
             Ok(prepared) => return Ok(prepared),
             Err(EACCES) => worst = Refusal::Other(EACCES),
             Err(ENOENT) => return Err(Refusal::NoInterpreter),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
-use crate::calls::system;
 use crate::confinement;
-use crate::exec::{self, Prepared};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_boot::Confinement;
 use api_plat::{Boot, BootConfig, Frame, Status};
+use calls_process::program::{self, Prepared};
+use calls_process::system;
 use loader::Loaded;
 use task::files::Files;
 use task::pids::Pid;
@@ -51,7 +51,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     process.group().charge_always();
     processes::add(&process);
     task::processes::set_foreground(&process);
-    crate::load::start();
+    calls_process::load::start();
     let task = Task::new(process.clone(), tid, [0; 16], None);
     process.add(task.clone());
     task.attach(&sched::current_handle());
@@ -90,9 +90,9 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
         profile: profile.clone(),
     });
     let name = path.clone().into_bytes();
-    let prepared = exec::prepare_first(process, name, arguments, environment);
-    let Prepared { space, loaded, file, comm, rights } = prepared.map_err(|e| exec::reason(path, e))?;
-    exec::start_as(process, rights);
+    let prepared = program::prepare_first(process, name, arguments, environment);
+    let Prepared { space, loaded, file, comm, rights } = prepared.map_err(|e| program::reason(path, e))?;
+    program::start_as(process, rights);
     process.set_space(space);
     task::current().set_name(&comm);
     task::current().seccomp.begin(profile.as_ref());

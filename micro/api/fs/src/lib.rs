@@ -342,6 +342,11 @@ pub trait File: Any + Send + Sync {
     /// take note.
     fn handle_closed(&self) {}
 
+    /// A descriptor of it may go to another process through a socket (SCM_RIGHTS).
+    fn may_be_sent(&self) -> bool {
+        true
+    }
+
     /// For downcasting to a concrete type (sockets, epoll, pipes).
     fn as_any(&self) -> &dyn Any;
 }

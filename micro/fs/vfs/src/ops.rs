@@ -5,9 +5,12 @@ use crate::access::{Access, Capability, Credentials};
 use crate::covered::{is_covered_here, name_is_gone};
 use crate::dentry::Dentry;
 use crate::mount::MountFlags;
+use crate::namespace::Namespace;
 use crate::notify;
 use crate::walk::{Jump, Last, Parent, Walk};
 use abi::{Result, errno::*};
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Acl, AclKind, FileType, Inode, InodeFlags, Stat};
@@ -461,4 +464,26 @@ pub fn permissions_to_set(who: &Credentials, stat: &Stat, permissions: u32) -> R
     }
     let keeps_group = who.has_over(Capability::Fsetid, stat) || who.is_in_group(stat.gid);
     Ok(permissions & 0o7777 & if keeps_group { u32::MAX } else { !S_ISGID })
+}
+
+/// The directory of that path, for the kernel itself: made with those above it where it is missing. The error is one line.
+pub fn directory(
+    namespace: &Namespace,
+    path: &str,
+    permissions: u32,
+) -> core::result::Result<Arc<Dentry>, String> {
+    let root_user = Credentials::root();
+    let root = namespace.root().topmost();
+    let walk = Walk::new(&root, &root, &root_user);
+    if let Ok(found) = walk.lookup(path.as_bytes(), true) {
+        return Ok(found);
+    }
+    let ends = path.match_indices('/').map(|(i, _)| i).skip(1).chain([path.len()]);
+    for end in ends {
+        let part = &path.as_bytes()[..end];
+        if walk.lookup(part, true).is_err() {
+            create(&walk, part, FileType::Directory, permissions, 0).map_err(|e| format!("{path}: {e:?}"))?;
+        }
+    }
+    walk.lookup(path.as_bytes(), true).map_err(|e| format!("{path}: {e:?}"))
 }

@@ -1,52 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
+//! The handlers, by families; rows of the table name them by their path below this module.
 
-mod acl;
-#[cfg(feature = "aio")]
-pub mod aio;
-pub mod arch;
-pub mod async_io;
-pub mod attributes;
-pub mod children;
-pub mod clone;
-#[cfg(feature = "inotify")]
-pub mod dnotify;
-pub mod end;
-pub mod exec;
-pub mod fcntl;
-pub mod file_systems;
-pub mod futex;
-pub mod handles;
-pub mod identity;
-pub mod inode_flags;
-#[cfg(feature = "inotify")]
-pub mod inotify;
-pub mod io;
-pub mod leases;
-pub mod limits;
-pub mod memory;
-#[cfg(feature = "mqueue")]
-pub mod message_queues;
 pub mod mounts;
-pub mod names;
-pub mod namespaces;
-pub mod numa;
-pub mod open;
-pub mod pidfd;
-pub mod poll;
-pub mod prctl;
-pub mod process_memory;
-pub mod ptrace;
-pub mod scheduling;
-pub mod seccomp;
-pub mod signals;
-pub mod sockets;
-pub mod special;
-pub mod stat;
-pub mod system;
+
+#[cfg(feature = "aio")]
+pub use calls_files::aio;
+#[cfg(feature = "inotify")]
+pub use calls_files::inotify;
+pub use calls_files::{
+    attributes, fcntl, file_systems, handles, io, names, open, poll, special, stat, transfer,
+};
+pub use calls_ipc::futex;
+#[cfg(feature = "mqueue")]
+pub use calls_ipc::message_queues;
 #[cfg(feature = "sysv-ipc")]
-pub mod sysv;
-pub mod time;
-pub mod transfer;
+pub use calls_ipc::sysv;
+pub use calls_memory::{memory, numa, process_memory};
+pub use calls_process::{
+    arch, children, clone, end, exec, identity, limits, namespaces, pidfd, prctl, ptrace, scheduling,
+    seccomp, signals, system, time,
+};
+pub use calls_sockets as sockets;
 #[cfg(feature = "io_uring")]
-pub mod uring;
+pub use calls_uring as uring;

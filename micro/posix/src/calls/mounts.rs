@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is mounted where: mount(2), umount2(2), pivot_root(2). The order of errors is that of Linux' fs/namespace.c.
 
-use super::open::read_path;
-use super::stat::lookup_at;
 use crate::mounts;
-use crate::proc::{self, NamespaceFile};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Inode};
 use api_user::UserPtr;
+use calls_files::open::read_path;
+use calls_files::stat::lookup_at;
 use task::call::Call;
 use task::files::{self, AT_FDCWD};
 use task::identity::capabilities::CAP_SYS_ADMIN;
+use task::nsfs::{NSFS, NamespaceFile};
 use task::pids::PidNamespace;
 use task::processes;
 use task::users::{self, Kind, UserNamespace};
@@ -73,7 +73,7 @@ pub fn mount(call: &mut Call<'_>) -> Result<usize> {
     if flags & MS_BIND != 0 {
         let from = lookup_source(source)?;
         if let Some(shown) = namespace_of(&namespace, &from)? {
-            return namespace.mount_inode(&at, from.inode().clone(), proc::NSFS, shown).map(|_| 0);
+            return namespace.mount_inode(&at, from.inode().clone(), NSFS, shown).map(|_| 0);
         }
         return namespace.bind(&from, &at, flags & MS_REC != 0).map(|_| 0);
     }
@@ -114,7 +114,7 @@ fn on_disk(source: Option<Vec<u8>>, flags: u64, options: Result<Option<Vec<u8>>>
     if node.kind() != FileType::BlockDevice {
         return Err(ENOTBLK);
     }
-    crate::disks::mount(node.inode().stat()?.rdev, kept_flags(flags), &options?.unwrap_or_default())
+    calls_files::disks::mount(node.inode().stat()?.rdev, kept_flags(flags), &options?.unwrap_or_default())
 }
 
 /// How a mount takes part in what others show. `EINVAL` for several kinds at once.
@@ -233,7 +233,7 @@ pub fn umount2(call: &mut Call<'_>) -> Result<usize> {
     }
     files::current().namespace().unmount(&root, flags & MNT_DETACH != 0)?;
     drop(root);
-    crate::disks::unmounted().map(|()| 0)
+    calls_files::disks::unmounted().map(|()| 0)
 }
 
 /// pivot_root(2).

@@ -5,11 +5,11 @@
 //! The assembly of the kernel image (`linked.s`) enters these functions with the [`Frame`] of the call. It has the
 //! arguments and the callee-saved registers of the program; the others are lost to any function call.
 
-use super::{Handler, RESTART, RESTART_NO_HANDLER, leave};
-use abi::{Result, errno::ENOMEM, errno::ENOSYS};
+use super::{RESTART, RESTART_NO_HANDLER, leave};
+use abi::{Result, errno::ENOSYS};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status};
 use core::sync::atomic::{AtomicBool, Ordering};
-use task::call::Call;
+use task::call::{Call, Handler};
 use task::cpu_time;
 
 /// RFLAGS of a program at a function call: interrupts on, and the bit that is always set.

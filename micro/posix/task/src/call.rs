@@ -51,3 +51,6 @@ impl Call<'_> {
         if flags & !known != 0 { Err(EINVAL) } else { Ok(flags) }
     }
 }
+
+/// Serves one call. A blocking handler waits through [`crate::wait`].
+pub type Handler = fn(&mut Call<'_>) -> Result<usize>;

@@ -31,6 +31,7 @@ pub mod ipc;
 pub mod limits;
 pub mod login;
 pub mod network;
+pub mod nsfs;
 pub mod overlay;
 pub mod pids;
 pub mod prctl;

@@ -5,6 +5,7 @@
 pub mod action;
 pub mod fpu;
 mod info;
+mod mask;
 mod queue;
 mod send;
 mod set;
@@ -13,6 +14,7 @@ mod state;
 
 pub use action::{Action, SIG_IGN};
 pub use info::*;
+pub use mask::{check_set_size, with_mask};
 pub use send::{check_permission, is_spared, is_spared_by_caller, is_users, number, send};
 pub use set::*;
 pub use state::*;

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), and kcmp(2).
+
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{File, FileType, Stat};
+use api_sched::WaitQueue;
+use core::any::Any;
+use core::cmp::Ordering;
+use task::call::Call;
+use task::files::{self, O_CLOEXEC};
+use task::identity::{As, check_access};
+use task::pids::PidNamespace;
+use task::process::Process;
+use task::signals::{self, SI_USER, SigInfo};
+use task::{Task, processes};
+
+const O_NONBLOCK: u32 = 0o4000;
+const O_RDWR: u32 = 2;
+
+/// The file.
+pub struct PidFd {
+    process: Arc<Process>,
+}
+
+impl PidFd {
+    /// The process' numbers in a namespace and in those inside of it; 0 where it is not in there, and -1 once it was waited for.
+    pub fn numbers(&self, viewer: &PidNamespace) -> Vec<i32> {
+        let process = &self.process;
+        if check_alive(process).is_err() {
+            return alloc::vec![-1];
+        }
+        match viewer.number_of(process.pid) {
+            0 => alloc::vec![0],
+            _ => viewer.numbers_down_to(&process.pids, process.pid),
+        }
+    }
+}
+
+impl File for PidFd {
+    fn stat(&self) -> Result<Stat> {
+        Ok(Stat::new(FileType::Regular, 0o700))
+    }
+
+    /// Readable once the process has ended, waited for or not.
+    fn poll(&self) -> Events {
+        Events::NONE.with(Events::READABLE, self.process.family.is_zombie())
+    }
+
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(&self.process.family.ended)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The process behind a descriptor; `EBADF` when it is none.
+pub fn process(fd: i32) -> Result<Arc<Process>> {
+    let description = files::get(fd)?;
+    if let Some(file) = description.file().as_any().downcast_ref::<PidFd>() {
+        return Ok(file.process.clone());
+    }
+    Err(EBADF)
+}
+
+/// The process that waitid(2) is to wait for, and whether the descriptor is one that never waits.
+pub fn waited(fd: i32) -> Result<(Arc<Process>, bool)> {
+    Ok((process(fd)?, files::get(fd)?.is_nonblocking()))
+}
+
+/// A new descriptor of the process, closed on exec.
+pub fn install(process: &Arc<Process>, flags: u32) -> Result<i32> {
+    let file = PidFd { process: process.clone() };
+    files::current().install(Arc::new(file), flags | O_RDWR | O_CLOEXEC)
+}
+
+/// `ESRCH` for a process that was waited for.
+fn check_alive(process: &Process) -> Result<()> {
+    if processes::find(process.pid).is_some_and(|found| core::ptr::eq(&*found, process)) {
+        Ok(())
+    } else {
+        Err(ESRCH)
+    }
+}
+
+/// As [`process`], for pidfd_send_signal(2), which takes the directory /proc/PID as well.
+fn process_or_directory(fd: i32) -> Result<Arc<Process>> {
+    let description = files::current().descriptors.get_any(fd)?;
+    let root = files::current().root();
+    let path = description.place().and_then(|place| place.path_from(&root));
+    let pid = path.as_deref().and_then(|path| path.strip_prefix(b"/proc/"));
+    let pid = pid.and_then(|pid| core::str::from_utf8(pid).ok()?.parse().ok());
+    match pid.and_then(processes::named) {
+        Some(found) => Ok(found),
+        None => self::process(fd),
+    }
+}
+
+/// pidfd_open(2).
+pub fn pidfd_open(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(1, O_NONBLOCK)?;
+    let pid = call.int(0);
+    if pid <= 0 {
+        return Err(EINVAL);
+    }
+    match processes::named(pid) {
+        Some(process) => install(&process, flags).map(|fd| fd as usize),
+        // A thread that leads no process is no process.
+        None => Err(if processes::named_task(pid).is_some() { EINVAL } else { ESRCH }),
+    }
+}
+
+/// pidfd_send_signal(2).
+pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
+    if call.uint(3) != 0 {
+        return Err(EINVAL);
+    }
+    let process = process_or_directory(call.int(0))?;
+    check_alive(&process)?;
+    // Signals go into namespaces, not out of them.
+    if process.pid.here() == 0 {
+        return Err(EINVAL);
+    }
+    let signal = call.int(1);
+    let info = match call.ptr(2).non_null() {
+        Some(pointer) => {
+            if pointer.cast::<i32>().read()? != signal {
+                return Err(EINVAL);
+            }
+            let info = SigInfo::read(pointer, signal)?;
+            crate::signals::check_code(&info, process.pid.here())?;
+            info
+        }
+        None => {
+            let sender = &task::current().process;
+            let uid = task::current().credentials().lock().uid;
+            SigInfo::from_process(signal, SI_USER, sender.pid.seen_by(&process), process.shown_user(uid))
+        }
+    };
+    signals::send(&process, signal, |_| info)
+}
+
+/// pidfd_getfd(2).
+pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
+    if call.uint(2) != 0 {
+        return Err(EINVAL);
+    }
+    let process = process(call.int(0))?;
+    check_alive(&process)?;
+    check_access(&process, As::Real)?;
+    if process.family.is_zombie() {
+        return Err(ESRCH);
+    }
+    let description = process.files.descriptors.get(call.int(1))?;
+    files::current().descriptors.insert(description, true).map(|fd| fd as usize)
+}
+
+/// What tells lists of SEM_UNDO apart; processes that undo nothing have none.
+fn undo_list(process: &Process) -> usize {
+    #[cfg(feature = "sysv-ipc")]
+    if calls_ipc::sysv::semaphores::undoes(process.pid.of_machine()) {
+        return process.pid.of_machine() as usize;
+    }
+    let _ = process;
+    0
+}
+
+/// kcmp(2).
+pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
+    const FILE: i32 = 0;
+    const VM: i32 = 1;
+    const FILES: i32 = 2;
+    const FS: i32 = 3;
+    const SIGHAND: i32 = 4;
+    const IO: i32 = 5;
+    const SYSVSEM: i32 = 6;
+    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::named_task(id).ok_or(ESRCH) };
+    let (one, other) = (of(call.int(0))?, of(call.int(1))?);
+    let (a, b) = (&one.process, &other.process);
+    for process in [a, b] {
+        check_access(process, As::Real)?;
+    }
+    // An order that lasts as long as what is compared.
+    let (first, second) = match call.int(2) {
+        FILE => {
+            let get = |task: &Task, fd: i32| task.files().descriptors.get(fd).map(|d| d.id());
+            (get(&one, call.int(3))?, get(&other, call.int(4))?)
+        }
+        VM => {
+            let address = |process: &Process| process.space().map_or(0, |space| Arc::as_ptr(&space) as usize);
+            (address(a), address(b))
+        }
+        FILES => (one.files().descriptors.address(), other.files().descriptors.address()),
+        FS => (one.files().position_address(), other.files().position_address()),
+        SIGHAND => (a.signals.actions_address(), b.signals.actions_address()),
+        // None has a context of its own.
+        IO => (0, 0),
+        SYSVSEM => (undo_list(a), undo_list(b)),
+        _ => return Err(EINVAL),
+    };
+    Ok(match first.cmp(&second) {
+        Ordering::Equal => 0,
+        Ordering::Less => 1,
+        Ordering::Greater => 2,
+    })
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running a program: from its path to an address space that holds it.
+
+use abi::{Errno, PAGE_SIZE, Result, errno::*};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::FileType;
+use api_lock::SpinLock;
+use api_mem::Frame;
+use core::cell::RefCell;
+use loader::{Executable, Identity, Loaded, Machine};
+use mem::{Layout, Limits, MappedFile, Rights, Space};
+use task::files;
+use task::identity::capabilities::CAP_SYS_PTRACE;
+use task::identity::credentials::{FileGrants, SetIds};
+use task::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
+use task::pids::Pid;
+use task::process::Process;
+use vfs::{Access, Dentry};
+
+/// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
+pub struct Prepared {
+    pub space: Arc<Space>,
+    pub loaded: Loaded,
+    /// The file that runs, for /proc/self/exe.
+    pub file: Arc<Dentry>,
+    /// The first thread's name: how the program was called, not where a link led.
+    pub comm: Vec<u8>,
+    /// For [`start_as`].
+    pub rights: FileRights,
+}
+
+/// What the file that is run gives the program.
+#[derive(Clone, Copy, Debug)]
+pub struct FileRights {
+    grants: FileGrants,
+    /// The program can do more than the user who runs it, or could without a tracer.
+    is_secure: bool,
+    /// Its user may read all of its files: a core file or a tracer would show them (Linux' would_dump).
+    is_readable: bool,
+}
+
+/// Finds a program by its path, for [`prepare`].
+pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
+    task::files_for(process).lookup(path, &files::credentials_for(process))
+}
+
+/// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
+/// start again. Of an image with a linked program it is that, whatever the path.
+pub fn prepare_first(
+    process: &Process,
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
+    #[cfg(feature = "linked")]
+    return crate::linked::prepare(process, name, arguments, environment);
+    #[cfg(not(feature = "linked"))]
+    find(process, &name).and_then(|file| prepare(process, file, name, arguments, environment))
+}
+
+/// Loads the program at `dentry`, which was named `name`, for the process; nothing of the process changes. Errors are
+/// execve(2)'s.
+pub fn prepare(
+    process: &Process,
+    dentry: Arc<Dentry>,
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
+    let file = executable(process, &dentry)?;
+    prepare_file(process, dentry, file, name, arguments, environment)
+}
+
+/// As [`prepare`], with the pages of the file.
+pub fn prepare_file(
+    process: &Process,
+    dentry: Arc<Dentry>,
+    file: Arc<MappedFile>,
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
+    let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+    let limits = limits(process);
+    let mut random = [0; 48];
+    api_plat::entropy(&mut random);
+    let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|b| random[i * 8 + b]));
+    let space = Space::new(Layout::new([word(0), word(1), word(2), word(3)], limits.stack), limits)?;
+    if process.pid == Pid::FIRST {
+        space.tell_mappings();
+    }
+    // The last one that was found, which is the program when its ids are asked for.
+    let runs = RefCell::new(dentry.clone());
+    let (mut grants, mut is_secure) = (FileGrants::default(), false);
+    let mut is_readable = may_read(process, &dentry)?;
+    let loaded = loader::load(
+        &space,
+        Executable {
+            file,
+            name,
+            arguments,
+            environment,
+            identity: &mut || {
+                grants = grants_of(&runs.borrow())?;
+                let now = task::credentials_for(process).lock().clone();
+                let (mut c, mut unwatched) = (now.clone(), now);
+                c.program_starts(&grants, is_safe(process))?;
+                is_secure = unwatched.program_starts(&grants, true)?;
+                let (user, group) = (|id| c.users.shown_user(id), |id| c.users.shown_group(id));
+                let (uid, euid, gid, egid) = (user(c.uid), user(c.euid), group(c.gid), group(c.egid));
+                Ok(Identity { uid, euid, gid, egid, is_secure })
+            },
+            machine: machine(map_vdso(&space)?),
+            random: core::array::from_fn(|i| random[32 + i]),
+            limits,
+            open: &mut |path| {
+                let dentry = find(process, path)?;
+                let file = executable(process, &dentry)?;
+                is_readable &= may_read(process, &dentry)?;
+                *runs.borrow_mut() = dentry;
+                Ok(file)
+            },
+        },
+    )?;
+    space.make_ready();
+    Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { grants, is_secure, is_readable } })
+}
+
+/// What the program gets from the file it is run from (execve(2)): nothing on a mount with "nosuid".
+fn grants_of(dentry: &Dentry) -> Result<FileGrants> {
+    if dentry.mount().flags().has(vfs::MountFlags::NOSUID) {
+        return Ok(FileGrants::default());
+    }
+    // A file system that cannot say has none.
+    let attribute = dentry.inode().get_xattr(CAPABILITIES).ok();
+    let capabilities = attribute.as_deref().and_then(FileCapabilities::parse);
+    let stat = dentry.inode().stat()?;
+    let ids = SetIds::of(stat.permissions, stat.uid, stat.gid);
+    Ok(FileGrants { ids, owner: Some((stat.uid, stat.gid)), capabilities })
+}
+
+/// Whether a program may be able to do more than its user: not under the eyes of a tracer that has no right to see them, and not
+/// while another process can change its root directory.
+fn is_safe(process: &Process) -> bool {
+    let files = task::files_for(process);
+    // Threads of its own may: they end before the program begins.
+    let own = process.tasks().filter(|task| task.files().position_address() == files.position_address());
+    if files.position_users() > own.count().max(1) {
+        return false;
+    }
+    let mut tracers = process.tasks().map(|task| task.tracing.tracer()).filter(|tracer| *tracer != Pid::NONE);
+    let users = process.credentials.lock().users.clone();
+    tracers.all(|tracer| {
+        let tracer = task::processes::find(tracer);
+        tracer.is_some_and(|tracer| tracer.credentials.lock().can_in(&users, CAP_SYS_PTRACE))
+    })
+}
+
+/// Gives the process the credentials that its new program starts with. Whether it may have them is asked again: a tracer may
+/// have come since the program was prepared.
+pub fn start_as(process: &Process, rights: FileRights) {
+    let FileRights { grants, is_secure, is_readable } = rights;
+    let may_gain = is_safe(process);
+    let is_its_users = {
+        let mut credentials = process.credentials.lock();
+        let before = credentials.clone();
+        // What is out of its bounds by now the program does not get.
+        let _ = credentials.program_starts(&grants, may_gain);
+        credentials.is_its_users() && credentials.is_within(&before)
+    };
+    process.settings.lock().program_starts(is_its_users && is_readable, is_secure);
+}
+
+fn may_read(process: &Process, dentry: &Dentry) -> Result<bool> {
+    let stat = dentry.inode().stat()?;
+    Ok(files::credentials_for(process).check_file(dentry.inode(), &stat, Access::READ).is_ok())
+}
+
+/// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages);
+/// in an image with a linked program `ENOSYS` for any other program.
+fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
+    let who = files::credentials_for(process);
+    let stat = dentry.inode().stat()?;
+    let forbidden = dentry.mount().flags().has(vfs::MountFlags::NOEXEC);
+    if stat.kind != FileType::Regular || forbidden {
+        return Err(EACCES);
+    }
+    who.check_file(dentry.inode(), &stat, Access::EXECUTE)?;
+    // Root may do anything but execute what nobody may.
+    if stat.permissions & 0o111 == 0 {
+        return Err(EACCES);
+    }
+    if descriptors::writers::is_written(dentry.inode()) {
+        return Err(ETXTBSY);
+    }
+    let file = dentry.inode().open(dentry.inode(), 0)?;
+    let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
+    let path = dentry.path_from(&task::files_for(process).root()).unwrap_or_else(|| dentry.name().to_vec());
+    let mapped = Arc::new(MappedFile { source, path, device: stat.device, inode: stat.inode });
+    #[cfg(feature = "linked")]
+    return crate::linked::executable(process, mapped);
+    #[cfg(not(feature = "linked"))]
+    Ok(mapped)
+}
+
+/// The limits that memory management keeps.
+pub fn limits(process: &Process) -> Limits {
+    use task::limits::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK};
+    let of = |resource| process.limits.soft(resource);
+    Limits {
+        stack: of(RLIMIT_STACK),
+        address_space: of(RLIMIT_AS),
+        data: of(RLIMIT_DATA),
+        locked: of(RLIMIT_MEMLOCK),
+    }
+}
+
+/// Maps the vDSO; its address.
+fn map_vdso(space: &Space) -> Result<u64> {
+    let vdso = api_plat::vdso();
+    // SAFETY: pages of the kernel image are permanent.
+    let (data, code) = unsafe { (Frame::from_raw(vdso.data), Frame::from_raw(vdso.code)) };
+    let pages = [(data, Rights::READ), (code, Rights::READ.with(Rights::EXECUTE))];
+    Ok(space.map_kernel_pages(&pages, "[vdso]")? + PAGE_SIZE as u64)
+}
+
+/// What every program is told of the machine, with its own vDSO.
+fn machine(vdso: u64) -> Machine {
+    // Asked once: a hypervisor answers CPUID in the processor's place, which takes it microseconds.
+    static KNOWN: SpinLock<Option<Machine>> = SpinLock::new(None);
+    let machine = *KNOWN.lock().get_or_insert_with(|| {
+        let features = core::arch::x86_64::__cpuid(1);
+        let extended = core::arch::x86_64::__cpuid_count(7, 0);
+        Machine {
+            hwcap: features.edx.into(),
+            // FSGSBASE is CPUID leaf 7, EBX bit 0, and AT_HWCAP2 bit 1.
+            hwcap2: u64::from(extended.ebx & 1) << 1,
+            // What a signal frame needs at most: registers, and the extended state.
+            signal_stack: 4096 + core::arch::x86_64::__cpuid_count(0xd, 0).ebx as u64,
+            vdso: 0,
+        }
+    });
+    Machine { vdso, ..machine }
+}
+
+/// Why a program did not start, in words for the user.
+pub fn reason(path: &str, error: Errno) -> String {
+    let why = match error {
+        ENOENT => "no such file in the image (or its interpreter is missing)",
+        EACCES => "not an executable file",
+        ENOEXEC => "not a program for x86-64 Linux",
+        ELIBBAD => "its interpreter is not a dynamic linker for x86-64",
+        ENOMEM => "not enough memory: try more with -m",
+        ELOOP => "too many links or interpreters",
+        _ => return alloc::format!("{path}: {error:?}"),
+    };
+    alloc::format!("{path}: {why}")
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine as a whole: its name and size, the kernel's log, its end.
+
+use crate::load;
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_plat::Status;
+use api_user::Sink;
+use core::sync::atomic::{AtomicU64, Ordering};
+use task::call::Call;
+use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
+use task::processes;
+use task::signals::{SIGHUP, SIGINT};
+use task::uts::{self, NAME_BYTES, Uts};
+
+/// The release of Linux whose behaviour this kernel follows; C libraries refuse to start on one too old.
+pub const RELEASE: &str = "6.1.0-unilith";
+pub const VERSION: &str = "#1 Unilith micro";
+/// A field of `struct new_utsname`, with its NUL.
+const FIELD_BYTES: usize = NAME_BYTES + 1;
+
+static MEMORY: AtomicU64 = AtomicU64::new(0);
+
+/// What the machine was given, at boot.
+pub fn set_memory(bytes: u64) {
+    MEMORY.store(bytes, Ordering::Relaxed);
+}
+
+/// Bytes of memory the machine was given.
+pub fn memory() -> u64 {
+    MEMORY.load(Ordering::Relaxed)
+}
+
+/// The names that the caller sees; the machine's own for the kernel.
+pub fn names() -> Arc<Uts> {
+    task::running().map_or_else(uts::first, |task| task.nsproxy().uts.clone())
+}
+
+/// uname(2).
+pub fn uname(call: &mut Call<'_>) -> Result<usize> {
+    let mut fields = [[0u8; FIELD_BYTES]; 6];
+    let names = names();
+    let (host, domain) = (names.host_name(), names.domain_name());
+    let values: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &domain];
+    for (field, value) in fields.iter_mut().zip(values) {
+        field[..value.len()].copy_from_slice(value);
+    }
+    call.ptr(0).write(fields)?;
+    Ok(0)
+}
+
+fn check_may_rename() -> Result<()> {
+    let may = task::current().credentials().lock().can_in(&names().owner, CAP_SYS_ADMIN);
+    if may { Ok(()) } else { Err(EPERM) }
+}
+
+fn read_name(call: &Call<'_>) -> Result<Vec<u8>> {
+    check_may_rename()?;
+    let length = usize::try_from(call.int(1)).map_err(|_| EINVAL)?;
+    if length > NAME_BYTES {
+        return Err(EINVAL);
+    }
+    let mut name = call.ptr::<u8>(0).read_vec(length)?;
+    if let Some(end) = name.iter().position(|b| *b == 0) {
+        name.truncate(end);
+    }
+    Ok(name)
+}
+
+/// A name that was written to /proc/sys/kernel; `EPERM` without CAP_SYS_ADMIN, which every writer of the superuser's has
+/// but one that gave it up.
+fn written_name(name: &[u8]) -> Result<Vec<u8>> {
+    check_may_rename()?;
+    let end = name.iter().position(|byte| matches!(byte, 0 | b'\n')).unwrap_or(name.len());
+    Ok(name[..end.min(NAME_BYTES)].to_vec())
+}
+
+/// /proc/sys/kernel/hostname.
+pub fn store_host_name(name: &[u8]) -> Result<()> {
+    names().set_host_name(&written_name(name)?);
+    Ok(())
+}
+
+/// /proc/sys/kernel/domainname.
+pub fn store_domain_name(name: &[u8]) -> Result<()> {
+    names().set_domain_name(&written_name(name)?);
+    Ok(())
+}
+
+/// sethostname(2).
+pub fn sethostname(call: &mut Call<'_>) -> Result<usize> {
+    names().set_host_name(&read_name(call)?);
+    Ok(0)
+}
+
+/// setdomainname(2).
+pub fn setdomainname(call: &mut Call<'_>) -> Result<usize> {
+    names().set_domain_name(&read_name(call)?);
+    Ok(0)
+}
+
+/// sysinfo(2).
+pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
+    const SECOND: u64 = 1_000_000_000;
+    /// SI_LOAD_SHIFT.
+    const LOAD_PLACES: u32 = 16;
+    let threads = processes::threads() as u64;
+    let (_, free) = alloc_frames::statistics();
+    // uptime, loads, totalram, freeram, sharedram, bufferram, totalswap, freeswap, procs, totalhigh, freehigh, mem_unit
+    let mut words = [0u64; 14];
+    words[0] = api_plat::now_ns() / SECOND;
+    for (word, average) in words[1..4].iter_mut().zip(load::averages()) {
+        *word = average << (LOAD_PLACES - load::PLACES);
+    }
+    words[4] = memory();
+    words[5] = free * abi::PAGE_SIZE as u64;
+    words[10] = threads.min(u64::from(u16::MAX));
+    words[13] = 1;
+    call.ptr(0).write(words)?;
+    Ok(0)
+}
+
+/// syslog(2): the kernel's log goes to the console and is kept nowhere, so it reads as empty.
+pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
+    const CLOSE: i32 = 0;
+    const OPEN: i32 = 1;
+    const READ: i32 = 2;
+    const READ_ALL: i32 = 3;
+    const READ_CLEAR: i32 = 4;
+    const CLEAR: i32 = 5;
+    const CONSOLE_LEVEL: i32 = 8;
+    const SIZE_UNREAD: i32 = 9;
+    const SIZE_BUFFER: i32 = 10;
+    let kind = call.int(0);
+    let free_for_all = [READ_ALL, SIZE_BUFFER].contains(&kind);
+    if !free_for_all && !task::current().credentials().lock().can(CAP_SYSLOG) {
+        return Err(EPERM);
+    }
+    match kind {
+        READ..=READ_CLEAR if call.arg(1) == 0 || call.int(2) < 0 => Err(EINVAL),
+        CONSOLE_LEVEL if !(1..=8).contains(&call.int(2)) => Err(EINVAL),
+        CLOSE | OPEN | READ..=CLEAR | 6 | 7 | CONSOLE_LEVEL | SIZE_UNREAD | SIZE_BUFFER => Ok(0),
+        _ => Err(EINVAL),
+    }
+}
+
+/// reboot(2): halting, switching off and restarting all end the machine; the host decides what comes then.
+pub fn reboot(call: &mut Call<'_>) -> Result<usize> {
+    const MAGIC1: u32 = 0xfee1_dead;
+    const MAGIC2: [u32; 4] = [0x2812_1969, 0x0512_1996, 0x1604_1998, 0x2011_2000];
+    const RESTART: u32 = 0x0123_4567;
+    const RESTART2: u32 = 0xa1b2_c3d4;
+    const HALT: u32 = 0xcdef_0123;
+    const POWER_OFF: u32 = 0x4321_fedc;
+    const CAD_ON: u32 = 0x89ab_cdef;
+    const CAD_OFF: u32 = 0;
+    let process = &task::current().process;
+    if !task::current().credentials().lock().can_in(&process.pids.owner(), CAP_SYS_BOOT) {
+        return Err(EPERM);
+    }
+    if call.uint(0) != MAGIC1 || !MAGIC2.contains(&call.uint(1)) {
+        return Err(EINVAL);
+    }
+    // In a PID namespace of its own it is the first process that ends, by the signal that says how.
+    if let Some(first) = process.pids.first().and_then(processes::find) {
+        let number = match call.uint(2) {
+            RESTART | RESTART2 => SIGHUP,
+            HALT | POWER_OFF => SIGINT,
+            _ => return Err(EINVAL),
+        };
+        task::end::begin(&first, Status::Signal { number: number as u8 });
+        crate::end::end_process(Status::Exit { code: 0 });
+    }
+    match call.uint(2) {
+        RESTART | RESTART2 | HALT | POWER_OFF => crate::end::end_machine(Status::Exit { code: 0 }),
+        // There is no keyboard.
+        CAD_ON | CAD_OFF => Ok(0),
+        _ => Err(EINVAL),
+    }
+}
+
+/// vhangup(2): there is no controlling terminal to hang up.
+pub fn vhangup(_: &mut Call<'_>) -> Result<usize> {
+    if task::current().credentials().lock().can(CAP_SYS_ADMIN) { Ok(0) } else { Err(EPERM) }
+}
+
+/// getrandom(2). The generator is seeded before the program starts, so no flag makes a difference.
+pub fn getrandom(call: &mut Call<'_>) -> Result<usize> {
+    const GRND_NONBLOCK: u32 = 1;
+    const GRND_RANDOM: u32 = 2;
+    const GRND_INSECURE: u32 = 4;
+    /// Requests up to here are served in full whatever happens (random(7)).
+    const UNINTERRUPTED: usize = 256;
+    let flags = call.flags(2, GRND_NONBLOCK | GRND_RANDOM | GRND_INSECURE)?;
+    if flags & (GRND_RANDOM | GRND_INSECURE) == GRND_RANDOM | GRND_INSECURE {
+        return Err(EINVAL);
+    }
+    let mut to = Sink::user(call.arg(0), call.size(1).min(i32::MAX as usize))?;
+    let length = to.remaining();
+    let mut chunk = [0u8; UNINTERRUPTED];
+    let mut done = 0;
+    while done < length {
+        let n = (length - done).min(chunk.len());
+        api_plat::entropy(&mut chunk[..n]);
+        match to.put_up_to_fault(&chunk[..n]) {
+            Ok(moved) => done += moved,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+        if length > UNINTERRUPTED && task::current().has_signal() {
+            break;
+        }
+    }
+    chunk.fill(0);
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_sizes_of_linux() {
+        assert_eq!(6 * FIELD_BYTES, 390);
+        assert_eq!(size_of::<[u64; 14]>(), 112);
+    }
+}

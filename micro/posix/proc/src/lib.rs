@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What /proc and /sys say: the part of them that programs read.
+#![no_std]
+extern crate alloc;
+
+pub mod audit;
+mod cgroup;
+mod cpuinfo;
+mod descriptors;
+mod interfaces;
+mod memory;
+mod mounts;
+mod namespaces;
+mod net;
+mod oom;
+mod process;
+mod system;
+mod user_maps;
+
+pub use cgroup::cgroup;
+
+use abi::Result;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::Inode;
+use procfs::{Entry, Row};
+use task::pids::PidNamespace;
+
+/// PROC_SUPER_MAGIC and SYSFS_MAGIC.
+const PROC_MAGIC: u64 = 0x9fa0;
+const SYSFS_MAGIC: u64 = 0x6265_6572;
+
+/// The root of /proc, with the processes of a PID namespace.
+pub fn proc(device: u64, pids: &PidNamespace) -> Arc<dyn Inode> {
+    let about = (process::key_of(pids), pids.held());
+    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC, about)
+}
+
+/// The root of /sys.
+pub fn sys(device: u64) -> Arc<dyn Inode> {
+    procfs::root(SYS, device, SYSFS_MAGIC)
+}
+
+const SYS: &[Row] = &[
+    ("devices/system/cpu/online", Entry::Text(|_| cpus())),
+    ("devices/system/cpu/possible", Entry::Text(|_| cpus())),
+    ("devices/system/cpu/present", Entry::Text(|_| cpus())),
+    ("devices/system/cpu/offline", Entry::Fixed("\n")),
+    ("devices/system/cpu/kernel_max", Entry::Fixed("15\n")),
+    ("devices/system/cpu/cpu0/topology/physical_package_id", Entry::Fixed("0\n")),
+    ("devices/system/cpu/cpu0/topology/core_id", Entry::Fixed("0\n")),
+    ("devices/system/cpu/cpu0/topology/thread_siblings_list", Entry::Fixed("0\n")),
+    ("devices/system/node/online", Entry::Fixed("0\n")),
+    ("devices/system/node/possible", Entry::Fixed("0\n")),
+    ("devices/system/node/has_cpu", Entry::Fixed("0\n")),
+    ("devices/system/node/has_memory", Entry::Fixed("0\n")),
+    ("devices/system/node/has_normal_memory", Entry::Fixed("0\n")),
+    ("devices/system/node/node0/cpulist", Entry::Text(|_| cpus())),
+    (
+        "devices/system/node/node0/cpumap",
+        Entry::Text(|_| text(format!("{:04x}\n", (1u64 << api_plat::cpus()) - 1))),
+    ),
+    ("devices/system/node/node0/distance", Entry::Fixed("10\n")),
+    ("devices/system/node/node0/meminfo", Entry::Text(|_| system::node_memory())),
+    ("kernel/mm/transparent_hugepage/enabled", Entry::Fixed("always madvise [never]\n")),
+    ("kernel/mm/transparent_hugepage/defrag", Entry::Fixed("always defer defer+madvise madvise [never]\n")),
+    ("kernel/mm/transparent_hugepage/hpage_pmd_size", Entry::Fixed("2097152\n")),
+    ("fs/cgroup", Entry::Directory(&[])),
+    ("class/net/lo/mtu", Entry::Fixed("65536\n")),
+    ("class/net/lo/operstate", Entry::Fixed("unknown\n")),
+];
+
+/// The processors there are, as lists of them are written (cpuset(7)).
+fn cpus() -> Result<Vec<u8>> {
+    text(match api_plat::cpus() {
+        1 => String::from("0\n"),
+        count => format!("0-{}\n", count - 1),
+    })
+}
+
+/// A file's text from a string.
+fn text(text: String) -> Result<Vec<u8>> {
+    Ok(text.into_bytes())
+}
