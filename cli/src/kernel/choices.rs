@@ -59,6 +59,8 @@ pub const CHOICES: [Choice; 24] = [
     ),
     part("smp", "several processors of a virtual machine", &[("on", "smp"), ("off", "")]),
     part("net", "TCP/IP: without it socket(AF_INET) fails", &[("tcpip", "net-tcpip"), ("none", "")]),
+    // Put in where the machine's network has it: IPv4 alone is on most.
+    part("ipv6", "IPv6 on the machine's network, beyond ::1", &[("off", ""), ("on", "ipv6")]),
     // Machines of `run` are told their address by the host.
     part("dhcp", "ask the network for an address, which `run` does not need", &[("off", ""), ("on", "dhcp")]),
     // Machines of `run` have virtio devices.
@@ -132,11 +134,12 @@ struct Need {
     gives_way: bool,
 }
 
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 8] = [
     Need { part: "programs", needs: "overlay", why: "they come over its channel", gives_way: true },
     Need { part: "trace", needs: "overlay", why: "its commands come over that channel", gives_way: true },
     Need { part: "overlay", needs: "volumes", why: "its files are a volume", gives_way: false },
     Need { part: "dhcp", needs: "net", why: "the address is that of TCP/IP", gives_way: true },
+    Need { part: "ipv6", needs: "net", why: "the device is that of TCP/IP", gives_way: true },
     Need { part: "packet", needs: "net", why: "the link is that of TCP/IP", gives_way: true },
     Need { part: "tun", needs: "net", why: "the interfaces are those of TCP/IP", gives_way: true },
     Need { part: "e1000", needs: "net", why: "the card is driven for TCP/IP", gives_way: true },

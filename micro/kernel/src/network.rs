@@ -146,7 +146,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
         prefix: ip.length,
         gateway: config.gateway.map(Ipv4Addr::from),
     });
-    if configuration.is_none() && !config.dhcp {
+    if configuration.is_none() && !config.dhcp && !config.ipv6.is_on() {
         log::warn!(
             "the machine has a network device but the boot command line gives it no address (ip=A.B.C.D/N)"
         );
@@ -158,11 +158,38 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
             stack.configure(configuration);
         }
     });
+    configure_ipv6(config, &net);
     api_sched::raise(poller);
     if config.dhcp {
         lease(config, &net);
     }
     true
+}
+
+/// The device's addresses of IPv6, if the host gives it some.
+#[cfg(feature = "ipv6")]
+fn configure_ipv6(config: &BootConfig, net: &Arc<Net>) {
+    if !config.ipv6.is_on() {
+        return;
+    }
+    let mut key = [0; 8];
+    api_plat::entropy(&mut key);
+    let configuration = tcpip::ipv6::Configuration {
+        addresses: config.ipv6.addresses.clone(),
+        gateway: config.ipv6.gateway,
+        is_automatic: config.ipv6.is_automatic,
+    };
+    let key = tcpip::hash::Keyed::new(u64::from_ne_bytes(key) | 1);
+    net.act(|stack, now| stack.ip.configure6(now, &configuration, key));
+}
+
+#[cfg(not(feature = "ipv6"))]
+fn configure_ipv6(config: &BootConfig, _: &Arc<Net>) {
+    if config.ipv6.is_on() {
+        log::error!(
+            "the boot command line gives an IPv6 address, and this kernel was built without (--set ipv6=on)"
+        );
+    }
 }
 
 /// /dev/net/tun makes interfaces of the caller's network.

@@ -235,6 +235,9 @@ fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
     for [a, b, c, d] in &config.dns {
         servers.push_str(&format!("nameserver {a}.{b}.{c}.{d}\n"));
     }
+    for server in &config.ipv6.dns {
+        servers.push_str(&format!("nameserver {server}\n"));
+    }
     if !servers.is_empty() {
         provide(namespace, "/etc/resolv.conf", &servers)?;
     }
@@ -246,6 +249,9 @@ fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
     let own_name = match (&config.hostname, config.ip.map(|ip| ip.address)) {
         (Some(name), Some([a, b, c, d])) if !config.volumes.iter().any(is_foreign) => {
             format!("{a}.{b}.{c}.{d}\t{name}\n")
+        }
+        (Some(name), None) if !config.ipv6.addresses.is_empty() && !config.volumes.iter().any(is_foreign) => {
+            config.ipv6.addresses.iter().map(|(address, _)| format!("{address}\t{name}\n")).collect()
         }
         _ => String::new(),
     };

@@ -308,6 +308,7 @@ mod tests {
             queues: 1,
             transmit_checksum: false,
             segmentation: 0,
+            segments_ipv6: false,
             fragments: 1,
             headroom: 12,
             interrupts: true,

@@ -11,6 +11,9 @@
 //! | `ip` | IPv4 address and prefix of the first network device, `10.0.2.15/24`; `dhcp`: address, gateway and DNS servers are what a DHCP server says |
 //! | `gw` | default IPv4 gateway |
 //! | `dns` | DNS servers, separated by commas |
+//! | `ip6` | IPv6 addresses and prefixes of the first network device, separated by commas; `auto` among them: what routers of its link say, too. Without it the device has no IPv6 |
+//! | `gw6` | default IPv6 gateway |
+//! | `dns6` | DNS servers with IPv6 addresses, separated by commas |
 //! | `published` | TCP ports that the host publishes, separated by commas: their connections reach listeners on 127.0.0.1 as well |
 //! | `hostname` | host name |
 //! | `env.KEY` | one environment variable |
@@ -72,10 +75,12 @@ use alloc::{
 use core::fmt;
 
 mod input;
+mod ipv6;
 mod output;
 mod port;
 
 pub use input::{INPUT_END, Input, InputDecoder, encode_input, escape_line_feeds};
+pub use ipv6::Ipv6;
 pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size};
 pub use port::{PortDecoder, STATUS_BEGIN, STATUS_END, encode_port};
 
@@ -182,6 +187,7 @@ pub struct BootConfig {
     /// Address, gateway and DNS servers, as far as they are not said here, come from a DHCP server.
     pub dhcp: bool,
     pub gateway: Option<[u8; 4]>,
+    pub ipv6: Ipv6,
     pub dns: Vec<[u8; 4]>,
     /// TCP ports whose connections reach a listener on 127.0.0.1 where there is no other.
     pub published: Vec<u16>,
@@ -394,6 +400,7 @@ impl BootConfig {
         if !self.dns.is_empty() {
             put("dns", &self.dns.iter().map(show_ipv4).collect::<Vec<_>>().join(","));
         }
+        self.ipv6.encode(&mut put);
         if !self.published.is_empty() {
             put("published", &self.published.iter().map(u16::to_string).collect::<Vec<_>>().join(","));
         }
@@ -521,6 +528,9 @@ impl BootConfig {
         let value = decode(raw).ok_or_else(|| bad(word, "percent-encoded UTF-8"))?;
         let number = || value.parse::<u64>().map_err(|_| bad(word, "a number"));
         let address = |text: &str| parse_ipv4(text).ok_or_else(|| bad(word, "an IPv4 address"));
+        if let Some(set) = self.ipv6.setting(key, &value) {
+            return set.map_err(|wanted| bad(word, wanted));
+        }
         match key {
             "ip" if value == "dhcp" => self.dhcp = true,
             "ip" => {
@@ -739,6 +749,12 @@ mod tests {
             ip: Some(Ipv4Prefix { address: [10, 0, 2, 15], length: 24 }),
             dhcp: true,
             gateway: Some([10, 0, 2, 2]),
+            ipv6: Ipv6 {
+                addresses: alloc::vec![("fd00::2".parse().unwrap(), 64)],
+                is_automatic: true,
+                gateway: Some("fe80::1".parse().unwrap()),
+                dns: alloc::vec!["fd00::53".parse().unwrap()],
+            },
             dns: alloc::vec![[10, 0, 2, 3], [1, 1, 1, 1]],
             published: alloc::vec![80, 443],
             hostname: Some("red is".into()),

@@ -54,6 +54,8 @@ pub struct Info {
     pub transmit_checksum: bool,
     /// Largest IPv4 TCP packet in bytes, IP header included, that the device cuts into segments; 0: it cannot.
     pub segmentation: usize,
+    /// It cuts packets of IPv6 as well, as large ones.
+    pub segments_ipv6: bool,
     /// Most [`Fragment`]s one packet may have.
     pub fragments: usize,
     /// Bytes in front of a frame that the device writes its own header to when it transmits; at most [`HEADROOM`]`.device`.
@@ -95,6 +97,11 @@ impl Outgoing {
     /// A frame without offloads.
     pub fn plain(head: Buffer) -> Outgoing {
         Outgoing { head, fragments: Vec::new(), checksum: None, segmentation: None }
+    }
+
+    /// Whether its packet is one of IPv6.
+    pub fn is_ipv6(&self) -> bool {
+        self.head.bytes().get(12..14) == Some(&[0x86, 0xdd])
     }
 
     /// Bytes of the frame.

@@ -148,6 +148,7 @@ impl<H: Hardware> Card<H> {
             queues: 1,
             transmit_checksum: false,
             segmentation: 0,
+            segments_ipv6: false,
             fragments: FRAGMENTS,
             headroom: 0,
             interrupts: kind.has_messages,

@@ -24,11 +24,12 @@ const HEADER: usize = 10;
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
 
 const TUNSETOFFLOAD: u64 = 0x4004_54d0;
 const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
-/// TUN_F_CSUM, TUN_F_TSO4: the host may leave both to us. Taps that stay keep it, so it is always set, or cleared.
-const OFFLOADS: u64 = 1 | 2;
+/// TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the host may leave both to us. Taps that stay keep it, so it is always set, or cleared.
+const OFFLOADS: u64 = 1 | 2 | 4;
 
 /// Largest IP packet.
 const LARGEST: usize = 65_535;
@@ -106,6 +107,7 @@ pub fn start(given: Given, offloads: bool) -> Result<Arc<Network>> {
         queues: 1,
         transmit_checksum: offloads,
         segmentation: if offloads { LARGEST } else { 0 },
+        segments_ipv6: offloads,
         fragments: FRAGMENTS,
         headroom: 0,
         interrupts: false,
@@ -141,7 +143,7 @@ impl Network {
             header[8..10].copy_from_slice(&c.offset.to_le_bytes());
         }
         if let Some(s) = packet.segmentation {
-            header[1] = GSO_TCPV4;
+            header[1] = if packet.is_ipv6() { GSO_TCPV6 } else { GSO_TCPV4 };
             header[2..4].copy_from_slice(&s.header_length.to_le_bytes());
             header[4..6].copy_from_slice(&s.segment_size.to_le_bytes());
         }

@@ -19,7 +19,9 @@ const F_GUEST_CSUM: u64 = 1 << 1;
 const F_MTU: u64 = 1 << 3;
 const F_MAC: u64 = 1 << 5;
 const F_GUEST_TSO4: u64 = 1 << 7;
+const F_GUEST_TSO6: u64 = 1 << 8;
 const F_HOST_TSO4: u64 = 1 << 11;
+const F_HOST_TSO6: u64 = 1 << 12;
 const F_MRG_RXBUF: u64 = 1 << 15;
 /// Legacy devices: header and frame may share a descriptor (6.3 of version 1.0).
 const F_ANY_LAYOUT: u64 = 1 << 27;
@@ -28,6 +30,7 @@ const F_ANY_LAYOUT: u64 = 1 << 27;
 const HDR_NEEDS_CSUM: u8 = 1;
 const HDR_DATA_VALID: u8 = 2;
 const HDR_GSO_TCPV4: u8 = 1;
+const HDR_GSO_TCPV6: u8 = 4;
 /// With the number of buffers; legacy devices without mergeable buffers leave that out.
 const HEADER: usize = 12;
 const HEADER_SHORT: usize = 10;
@@ -76,12 +79,13 @@ pub struct Network {
 /// frames have one buffer, both ways.
 pub fn start(device: Device, offloads: bool) -> Result<Arc<Network>> {
     let plain = F_MTU | F_MAC | F_MRG_RXBUF | F_ANY_LAYOUT | feature::EVENT_IDX;
-    let left = if offloads { F_CSUM | F_GUEST_CSUM | F_HOST_TSO4 | F_GUEST_TSO4 } else { 0 };
+    let whole = F_GUEST_TSO4 | F_GUEST_TSO6;
+    let left = if offloads { F_CSUM | F_GUEST_CSUM | F_HOST_TSO4 | F_HOST_TSO6 | whole } else { 0 };
     let wanted = plain | left;
     let mut features = device.begin(wanted)?;
-    if features & F_MRG_RXBUF == 0 && features & F_GUEST_TSO4 != 0 {
+    if features & F_MRG_RXBUF == 0 && features & whole != 0 {
         // Large packets would need large buffers.
-        features = device.begin(wanted & !F_GUEST_TSO4)?;
+        features = device.begin(wanted & !whole)?;
     }
     let mut mac = [0; 6];
     if features & F_MAC != 0 {
@@ -104,6 +108,7 @@ pub fn start(device: Device, offloads: bool) -> Result<Arc<Network>> {
         queues: 1,
         transmit_checksum: checksum,
         segmentation: if checksum && features & F_HOST_TSO4 != 0 { LARGEST } else { 0 },
+        segments_ipv6: features & F_HOST_TSO6 != 0,
         fragments: FRAGMENTS,
         headroom: header,
         interrupts: true,
@@ -182,7 +187,7 @@ impl Transmit {
             return Err(packet);
         }
         let Some(slot) = self.free.pop() else { return Err(packet) };
-        let (checksum, segmentation) = (packet.checksum, packet.segmentation);
+        let (checksum, segmentation, is_ipv6) = (packet.checksum, packet.segmentation, packet.is_ipv6());
         let Some(to) = packet.head.prepend(header) else {
             self.free.push(slot);
             return Err(packet);
@@ -194,7 +199,7 @@ impl Transmit {
             to[8..10].copy_from_slice(&c.offset.to_le_bytes());
         }
         if let Some(s) = segmentation {
-            to[1] = HDR_GSO_TCPV4;
+            to[1] = if is_ipv6 { HDR_GSO_TCPV6 } else { HDR_GSO_TCPV4 };
             to[2..4].copy_from_slice(&s.header_length.to_le_bytes());
             to[4..6].copy_from_slice(&s.segment_size.to_le_bytes());
         }

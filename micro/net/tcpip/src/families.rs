@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! IPv6 as far as this machine has it: the loopback address, and sockets of AF_INET6 that speak IPv4 (RFC 3493 3.7).
+//! Both families in one stack, and sockets of AF_INET6 that speak IPv4 (RFC 3493 3.7).
 //!
-//! Nothing on the wire is IPv6, as on a Linux whose devices have it disabled. `::1` is then a second loopback address
-//! that only sockets of AF_INET6 can name, and inside the stack an IPv4 address that nobody else can have stands for
-//! it: packets that carry it never leave loopback and are never taken from a device.
+//! Inside the stack an address of IPv6 is a number: an IPv4 address of 0.0.0.0/8, "this network" (RFC 1122 3.2.1.3), which is no
+//! address of any host. Only sockets of AF_INET6 can name one, and none is ever taken from a packet of IPv4. `::1` always has the
+//! same; which others there are, `ipv6::numbers` knows, where that is built in.
 
 use core::net::Ipv4Addr;
 
-/// Stands for `::1`. "This network" (RFC 1122 3.2.1.3) is no address of any host.
+/// Stands for `::1`.
 pub const LOOPBACK6: Ipv4Addr = Ipv4Addr::new(0, 0, 0, 1);
+/// The first number of a group; those below are of hosts.
+pub const FIRST_GROUP: u32 = 1 << 23;
+/// Behind the last number.
+const END: u32 = 1 << 24;
+
+/// Whether an address stands for one of IPv6, which is not the any address.
+#[inline]
+pub fn is_v6(address: Ipv4Addr) -> bool {
+    address.to_bits().wrapping_sub(1) < END - 1
+}
+
+/// Whether it is a group's, of either family.
+#[inline]
+pub fn is_group(address: Ipv4Addr) -> bool {
+    address.is_multicast() || (FIRST_GROUP..END).contains(&address.to_bits())
+}
 
 /// Whose addresses a socket stands for when it is bound to none of them in particular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +44,7 @@ impl Families {
     /// Those of a socket that is bound to `address`, and stands for `any` when that is the any address.
     pub fn of(address: Ipv4Addr, any: Families) -> Families {
         match address {
-            LOOPBACK6 => Families::V6,
+            address if is_v6(address) => Families::V6,
             address if address.is_unspecified() => any,
             _ => Families::V4,
         }
@@ -36,7 +52,7 @@ impl Families {
 
     /// Whether the any address takes in `address`.
     pub fn has(self, address: Ipv4Addr) -> bool {
-        if address == LOOPBACK6 { self.v6 } else { self.v4 }
+        if is_v6(address) { self.v6 } else { self.v4 }
     }
 
     pub fn overlaps(self, other: Families) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! Only packets for sockets that have a filter are put together so; those of others are looked at nowhere here.
 
-use crate::families::LOOPBACK6;
+use crate::families::{is_group, is_v6};
 use crate::ip::Ip;
 use crate::wire::{self, Ipv4};
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ fn facts(ip: &Ip, header: &Ipv4) -> Facts {
     let is_inside = ip.is_own(header.source);
     let kind = match header.destination {
         _ if is_inside => PACKET_HOST,
-        to if to.is_multicast() => PACKET_MULTICAST,
+        to if is_group(to) => PACKET_MULTICAST,
         to if ip.is_broadcast(to) => PACKET_BROADCAST,
         _ => PACKET_HOST,
     };
@@ -42,24 +42,25 @@ fn facts(ip: &Ip, header: &Ipv4) -> Facts {
     } else {
         (crate::multicast::ETHERNET, ETHERNET_HARDWARE)
     };
-    let is_v6 = header.destination == LOOPBACK6;
     Facts {
-        protocol: if is_v6 { ETHERTYPE_IPV6 } else { wire::ETHERTYPE_IPV4 },
+        protocol: if is_v6(header.destination) { ETHERTYPE_IPV6 } else { wire::ETHERTYPE_IPV4 },
         kind,
         interface: Interface { index: index as u32, hardware },
     }
 }
 
 /// The IP header of a packet of `length` bytes behind it, as it would be on the wire, and how long it is.
-pub(crate) fn network_header(header: &Ipv4, length: usize) -> ([u8; IPV6], usize) {
+pub(crate) fn network_header(ip: &Ip, header: &Ipv4, length: usize) -> ([u8; IPV6], usize) {
     let mut bytes = [0; IPV6];
-    if header.destination == LOOPBACK6 {
-        // RFC 8200 3; ::1 is all zeros but for the last byte.
+    if is_v6(header.destination) {
+        // RFC 8200 3.
         bytes[0] = 6 << 4 | header.tos >> 4;
         bytes[1] = header.tos << 4;
         bytes[4..6].copy_from_slice(&(length as u16).to_be_bytes());
         (bytes[6], bytes[7]) = (header.protocol, header.ttl);
-        (bytes[23], bytes[39]) = (1, 1);
+        let octets = |number| ip.address_of(number).map_or([0; 16], |of| of.address.octets());
+        bytes[8..24].copy_from_slice(&octets(header.source));
+        bytes[24..].copy_from_slice(&octets(header.destination));
         return (bytes, IPV6);
     }
     Ipv4 { header: wire::IPV4, total: wire::IPV4 + length, ..*header }.put(&mut bytes[..wire::IPV4]);
@@ -88,7 +89,7 @@ fn ask<R>(ip: &Ip, header: &Ipv4, data: &[u8], offset: usize, ask: impl FnOnce(&
     let link = loopback_link(&facts);
     // Of what a device received, the link's header is gone.
     let link = (facts.interface.hardware == LOOPBACK_HARDWARE).then_some(&link[..]);
-    let (network, length) = network_header(header, data.len());
+    let (network, length) = network_header(ip, header, data.len());
     ask(&Packet {
         data: &data[offset..],
         link_length: 0,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! ICMP (RFC 792, RFC 1122 3.2.2): echo, and errors in both directions.
 
+use crate::families::is_v6;
 use crate::ip::{Header, Ip, TTL};
-use crate::wire::{self, Ipv4, Sum, checksum};
+use crate::wire::{self, Ipv4, checksum};
 use abi::{Errno, errno::*};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -33,6 +34,17 @@ pub struct Quoted {
     pub transport: [u8; 8],
     /// What is behind those eight bytes.
     pub data: Vec<u8>,
+}
+
+impl Quoted {
+    /// What was sent to an address of IPv6 of this machine went as IPv4 inside: its errors are told as ICMPv6 has them (RFC 4443 3.1
+    /// and 3.4).
+    pub(crate) fn told_as(mut self, destination: Ipv4Addr) -> Quoted {
+        if is_v6(destination) {
+            (self.kind, self.code) = if self.code == 2 { (4, 1) } else { (1, 4) };
+        }
+        self
+    }
 }
 
 #[derive(Default)]
@@ -92,36 +104,6 @@ impl Icmp {
         ip.send_datagram(now, &back, head, None);
     }
 
-    /// A message of ICMPv6 from `::1` to itself: an echo request is answered (RFC 4443 4.2).
-    pub fn input6(&mut self, ip: &mut Ip, now: u64, header: &Ipv4, bytes: &[u8]) {
-        const ECHO_REQUEST: u8 = 128;
-        const ECHO_REPLY: u8 = 129;
-        let sum = Sum::pseudo6(wire::PROTOCOL_ICMPV6, bytes.len()).add(bytes).finish();
-        if bytes.len() < 8 || !matches!(sum, 0 | 0xffff) {
-            ip.statistics.bad_packets += 1;
-            return;
-        }
-        let Some(mut head) = datagram_buffer(ip, bytes.len()).filter(|_| bytes[0] == ECHO_REQUEST) else {
-            return;
-        };
-        if !head.append(bytes) {
-            return;
-        }
-        let reply = head.bytes_mut();
-        reply[0] = ECHO_REPLY;
-        reply[2..4].fill(0);
-        let sum = Sum::pseudo6(wire::PROTOCOL_ICMPV6, reply.len()).add(reply).finish();
-        reply[2..4].copy_from_slice(&sum.to_be_bytes());
-        let back = Header {
-            source: header.destination,
-            destination: header.source,
-            protocol: wire::PROTOCOL_ICMPV6,
-            tos: header.tos,
-            ttl: TTL,
-        };
-        ip.send_datagram(now, &back, head, None);
-    }
-
     /// Tells a sender that its packet is not sent on: type, code and the second word of the message. `packet` begins with the IP header.
     #[cfg(feature = "interfaces")]
     pub(crate) fn refuse(
@@ -166,7 +148,7 @@ impl Icmp {
     }
 
     /// Whether one more error may be sent in this second.
-    fn may_send(&mut self, now: u64) -> bool {
+    pub(crate) fn may_send(&mut self, now: u64) -> bool {
         let second = now / 1_000_000_000;
         if second != self.second {
             (self.second, self.sent) = (second, 0);

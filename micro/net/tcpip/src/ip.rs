@@ -3,14 +3,14 @@
 //! device, loopback; and the pool of packet buffers.
 
 use crate::counters::Counters;
-use crate::families::LOOPBACK6;
+use crate::families::{is_group, is_v6};
 use crate::hash::Keyed;
 use crate::local_addresses::LocalAddresses;
 use crate::multicast::Groups;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
 use abi::{Result, errno::ENETUNREACH};
-#[cfg(any(feature = "link", feature = "interfaces"))]
+#[cfg(any(feature = "link", feature = "interfaces", feature = "ipv6"))]
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -164,6 +164,9 @@ pub struct Ip {
     /// Random numbers that were made.
     #[cfg(feature = "interfaces")]
     randoms: u64,
+    /// IPv6 on the device; mostly nothing.
+    #[cfg(feature = "ipv6")]
+    pub v6: Option<Box<crate::ipv6::V6>>,
     /// What programs changed; mostly nothing.
     #[cfg(feature = "interfaces")]
     pub(crate) interfaces: Option<Box<crate::interfaces::Interfaces>>,
@@ -249,6 +252,8 @@ impl Ip {
             key,
             #[cfg(feature = "interfaces")]
             randoms: 0,
+            #[cfg(feature = "ipv6")]
+            v6: None,
             #[cfg(feature = "interfaces")]
             interfaces: None,
             statistics: Statistics::default(),
@@ -294,8 +299,10 @@ impl Ip {
 
     /// True for addresses that are this machine's.
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
-        self.lo.is_up
-            && (address.is_loopback() || address == LOOPBACK6 || self.local.network_of(address).is_some())
+        if is_v6(address) {
+            return self.is_own6(address);
+        }
+        self.lo.is_up && (address.is_loopback() || self.local.network_of(address).is_some())
             || self.configuration.is_some_and(|c| c.address == address)
             || self.is_own_elsewhere(address)
     }
@@ -329,9 +336,13 @@ impl Ip {
             // All of 127.0.0.0/8 is this machine, and one of it speaks unless told otherwise.
             let source = match destination.is_loopback() {
                 true => Ipv4Addr::LOCALHOST,
+                false if is_v6(destination) => destination,
                 false => self.local.network_of(destination).unwrap_or(destination),
             };
             return Ok(Route::looped(source, destination));
+        }
+        if is_v6(destination) {
+            return self.route6(source, destination);
         }
         #[cfg(feature = "interfaces")]
         if let Some(interfaces) = &self.interfaces {
@@ -371,6 +382,7 @@ impl Ip {
         #[cfg(feature = "interfaces")]
         if let Some(interfaces) = &self.interfaces
             && interface > LOOPBACK
+            && !is_v6(destination)
             && !self.is_own(destination)
         {
             let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED);
@@ -383,6 +395,7 @@ impl Ip {
     /// Whether TCP may hand down packets larger than the MTU, and how large with the IP header.
     pub fn segmentation(&self, route: &Route) -> usize {
         match (route.loopback, self.info) {
+            (false, Some(info)) if is_v6(route.next_hop) && !info.segments_ipv6 => 0,
             (false, Some(info)) if info.transmit_checksum && self.is_device(route.interface) => {
                 info.segmentation
             }
@@ -418,6 +431,9 @@ impl Ip {
 
     /// The same by a way that was chosen.
     fn send_by(&mut self, now: u64, route: &Route, header: &Header, mut payload: Payload) {
+        if is_v6(header.destination) && !route.loopback {
+            return self.send6(now, route, header, payload);
+        }
         self.counters.ip.out_requests += 1;
         let length = payload.head.len() + payload.fragments.iter().map(|f| f.bytes().len()).sum::<usize>();
         let has_offload = self.info.is_some_and(|i| i.transmit_checksum);
@@ -490,6 +506,9 @@ impl Ip {
         head: Buffer,
         checksum: Option<usize>,
     ) {
+        if is_v6(header.destination) && !route.loopback {
+            return self.send_datagram6(now, route, header, head, checksum);
+        }
         if head.len() + wire::IPV4 <= route.mtu {
             let payload = Payload { head, fragments: Vec::new(), checksum, segment: None };
             return self.send_by(now, route, header, payload);
@@ -561,8 +580,8 @@ impl Ip {
     /// This machine hears a copy of a multicast that leaves by the device, unless its sender does not want that (`loops`) or no socket is
     /// in the group.
     pub fn hear_too(&mut self, loops: bool, route: &Route, header: &Header, message: &Buffer) {
-        let leaves = route.next_hop.is_multicast() && !route.loopback;
-        if !loops || !leaves || !self.groups.hears(header.source, route.next_hop) {
+        let leaves = is_group(route.next_hop) && !route.loopback;
+        if !loops || !leaves || !self.hears(header.source, route.next_hop) {
             return;
         }
         let Some(mut head) = Buffer::new(wire::IPV4 + message.len(), wire::IPV4) else { return };
@@ -612,9 +631,12 @@ impl Ip {
         }
     }
 
-    fn hand_to_link(&mut self, now: u64, next_hop: Ipv4Addr, packet: Outgoing) {
+    pub(crate) fn hand_to_link(&mut self, now: u64, next_hop: Ipv4Addr, packet: Outgoing) {
         if self.is_broadcast(next_hop) {
             return self.hand_to_device(wire::BROADCAST, packet);
+        }
+        if is_v6(next_hop) && is_group(next_hop) {
+            return self.hand_to_group6(next_hop, packet);
         }
         if next_hop.is_multicast() {
             // RFC 1112 6.4: the low 23 bits of the group.
@@ -625,16 +647,16 @@ impl Ip {
             Resolution::Send(mac, packet) => self.hand_to_device(mac, packet),
             Resolution::SendAndAsk(mac, packet) => {
                 self.hand_to_device(mac, packet);
-                self.ask(next_hop);
+                self.ask_for(now, next_hop);
             }
-            Resolution::Wait(true) => self.ask(next_hop),
+            Resolution::Wait(true) => self.ask_for(now, next_hop),
             Resolution::Wait(false) => {}
         }
     }
 
     pub(crate) fn hand_to_device(&mut self, destination: Mac, mut packet: Outgoing) {
         let Some(info) = &self.info else { return };
-        let header = Ethernet { destination, source: info.mac, ethertype: wire::ETHERTYPE_IPV4 };
+        let header = Ip::link_header(destination, info.mac, packet.head.bytes());
         let Some(to) = packet.head.prepend(wire::ETHERNET) else { return };
         header.put(to);
         self.enqueue(packet);
@@ -668,6 +690,16 @@ impl Ip {
             arp.put(&mut to[wire::ETHERNET..]);
             self.enqueue(Outgoing::plain(buffer));
         }
+    }
+
+    /// Asks for a neighbour of either family.
+    pub(crate) fn ask_for(&mut self, now: u64, target: Ipv4Addr) {
+        if is_v6(target) { self.solicit(now, target) } else { self.ask(target) }
+    }
+
+    /// Whether what comes from there to the group is for somebody here: a socket is in it, or the device of its own.
+    pub fn hears(&self, from: Ipv4Addr, group: Ipv4Addr) -> bool {
+        self.groups.hears(from, group) || self.hears6(group)
     }
 
     /// Broadcasts a request for an address; for our own it is the announcement of RFC 5227 2.3.

@@ -2,7 +2,7 @@
 //! The stack's link for others (`api_netdev::link`): every frame is shown to a tap, if there is one, and frames that others made
 //! are sent.
 
-use crate::families::LOOPBACK6;
+use crate::families::is_v6;
 use crate::icmp::datagram_buffer;
 use crate::ip::Ip;
 use crate::stack::{Net, Stack};
@@ -101,14 +101,15 @@ impl Ip {
     /// A packet goes into loopback, or comes out of it.
     #[cold]
     pub(crate) fn show_looped(&mut self, packet: &[u8], is_outgoing: bool) {
-        let (Some(watch), Some(header)) = (&mut self.watch, Ipv4::parse(packet)) else { return };
-        let is_v6 = header.destination == LOOPBACK6;
+        let Some(header) = Ipv4::parse(packet) else { return };
+        let is_v6 = is_v6(header.destination);
         let mut link = [0; wire::ETHERNET];
         let ethertype = if is_v6 { ETHERTYPE_IPV6 } else { wire::ETHERTYPE_IPV4 };
         link[12..].copy_from_slice(&ethertype.to_be_bytes());
         // Inside the stack a packet of IPv6 has a header of IPv4.
         let payload = packet.get(header.header..).unwrap_or(&[]);
-        let (network, length) = crate::filter::network_header(&header, payload.len());
+        let (network, length) = crate::filter::network_header(self, &header, payload.len());
+        let Some(watch) = &mut self.watch else { return };
         let (network, rest) = if is_v6 { (&network[..length], payload) } else { (packet, &[][..]) };
         let is_unproven = [wire::PROTOCOL_TCP, wire::PROTOCOL_UDP].contains(&header.protocol);
         let checksum = if is_unproven { Verdict::Pending } else { Verdict::Unknown };

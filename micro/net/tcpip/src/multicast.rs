@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Multicasts (RFC 1112; ip(7), IP_ADD_MEMBERSHIP): the groups that sockets are in, and what each of them says of its own.
 
+use crate::families::{is_group, is_v6};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -33,9 +34,16 @@ impl Default for Choices {
 }
 
 impl Choices {
+    /// Addresses that it names.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, look: &mut dyn FnMut(Ipv4Addr)) {
+        self.source.iter().for_each(|source| look(*source));
+        self.groups.iter().for_each(|(group, _)| look(*group));
+    }
+
     /// The address that the program wants multicasts to leave with, if `destination` is one.
     pub fn source_to(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        self.source.filter(|_| destination.is_multicast())
+        self.source.filter(|source| is_group(destination) && is_v6(*source) == is_v6(destination))
     }
 }
 
@@ -44,6 +52,11 @@ impl Choices {
 pub struct Groups(Vec<(Ipv4Addr, i32, u32)>);
 
 impl Groups {
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, look: &mut dyn FnMut(Ipv4Addr)) {
+        self.0.iter().for_each(|(group, ..)| look(*group));
+    }
+
     /// A group is heard once any socket is in it, by every socket that is bound there (Linux' IP_MULTICAST_ALL). What comes from a
     /// loopback address came by that interface.
     pub fn hears(&self, from: Ipv4Addr, group: Ipv4Addr) -> bool {

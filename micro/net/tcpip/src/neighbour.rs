@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ARP cache (RFC 826, RFC 1122 2.3.2): who has which Ethernet address, and the packets that wait for an answer.
+//! The neighbours' cache, of ARP (RFC 826, RFC 1122 2.3.2) and of neighbour discovery (RFC 4861 5.1): who has which Ethernet address, and the packets that wait for an answer.
 
 use crate::hash::Keyed;
 use crate::table::Table;
@@ -24,6 +24,10 @@ const TRIES: u8 = 3;
 const MOST_WAITING: usize = 64;
 /// Bounds what strangers on the link can make us keep.
 const MOST_ENTRIES: usize = 1024;
+
+/// Neighbours that messages nobody asked for make known: beyond, the rest is for those that this machine asks for.
+#[cfg(feature = "ipv6")]
+const MAX_ENTRIES_OF_STRANGERS: usize = MOST_ENTRIES / 2;
 
 /// The interface that a neighbour is asked for by, and its address.
 pub type Neighbour = (u32, Ipv4Addr);
@@ -55,6 +59,18 @@ pub enum Shown {
     Incomplete,
     Known { mac: Mac, is_fresh: bool },
     Permanent(Mac),
+}
+
+/// What a message of neighbour discovery says of a neighbour beside its address (RFC 4861 7.2.5).
+#[cfg(feature = "ipv6")]
+#[derive(Clone, Copy, Debug)]
+pub struct Learned {
+    /// It answers a question, so the neighbour is there.
+    pub is_answer: bool,
+    /// Its address of the link counts more than the one that is known.
+    pub overrides: bool,
+    /// A neighbour that is not known becomes known.
+    pub creates: bool,
 }
 
 /// What to do with a packet for a neighbour.
@@ -168,6 +184,57 @@ impl Neighbours {
                 VecDeque::new()
             }
         }
+    }
+
+    /// What a message of neighbour discovery says. Returns the address of the link, and the packets that waited for it.
+    #[cfg(feature = "ipv6")]
+    pub fn learn(
+        &mut self,
+        now: u64,
+        address: Neighbour,
+        link: Option<Mac>,
+        how: Learned,
+    ) -> Option<(Mac, VecDeque<Outgoing>)> {
+        // An entry is old from the beginning where nobody has answered: it is asked about when it is used.
+        let confirmed = if how.is_answer { now } else { now.saturating_sub(FRESH_NS) };
+        let Some(entry) = self.table.get_mut(&address) else {
+            let mac = link.filter(|_| how.creates && self.table.len() < MAX_ENTRIES_OF_STRANGERS)?;
+            // One that is not remembered is asked for.
+            let _ = self.table.insert(address, Entry { state: State::Known { mac, confirmed }, asked: 0 });
+            return Some((mac, VecDeque::new()));
+        };
+        if self.last.is_some_and(|(last, ..)| last == address) {
+            self.last = None;
+        }
+        match &mut entry.state {
+            State::Incomplete { waiting, .. } => {
+                let (mac, waiting) = (link?, core::mem::take(waiting));
+                entry.state = State::Known { mac, confirmed };
+                entry.asked = 0;
+                self.incomplete -= 1;
+                Some((mac, waiting))
+            }
+            State::Known { mac, confirmed: known } => {
+                let is_other = link.is_some_and(|link| link != *mac);
+                match () {
+                    // Two claim it: it is asked about with the next packet.
+                    () if is_other && !how.overrides => *known = (*known).min(now.saturating_sub(FRESH_NS)),
+                    () if is_other => (*mac, *known) = (link.unwrap_or(*mac), confirmed),
+                    () if how.is_answer => *known = now,
+                    () => {}
+                }
+                entry.asked = if how.is_answer { 0 } else { entry.asked };
+                Some((*mac, VecDeque::new()))
+            }
+            #[cfg(feature = "interfaces")]
+            State::Permanent(_) => None,
+        }
+    }
+
+    /// Neighbours of an interface that are known or asked for.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, index: u32, look: &mut dyn FnMut(Ipv4Addr)) {
+        self.table.iter().filter(|((of, _), _)| *of == index).for_each(|((_, address), _)| look(*address));
     }
 
     /// Addresses to ask again, and destinations that did not answer (their packets are dropped).

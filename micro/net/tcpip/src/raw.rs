@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sockets that see packets below the transports: raw(7), and ICMP datagrams (icmp(7)), which only send echo requests
-//! and only get the answers to them. Those of AF_INET6 see what `::1` sends to itself, without the IP header (RFC 3542 3).
+//! and only get the answers to them. Those of AF_INET6 see packets without the IP header (RFC 3542 3).
 
-use crate::families::LOOPBACK6;
+use crate::families::{is_group, is_v6};
 use crate::icmp::datagram_buffer;
-use crate::ip::{Header, Ip, TTL};
+use crate::ip::{Header, Ip, Route, TTL};
 use crate::multicast;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::udp::Choice;
-use crate::wire::{self, Ipv4, Sum, checksum};
+use crate::wire::{self, Ipv4, checksum};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -18,7 +18,7 @@ use api_alloc::Reserve;
 use api_netdev::Buffer;
 use api_socket::filter::Filter;
 use api_socket::settings;
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::Ipv4Addr;
 
 /// Packets that carry their own IP header when sent, and are never received (raw(7)).
 pub const PROTOCOL_RAW: u8 = 255;
@@ -104,15 +104,15 @@ impl Socket {
     }
 
     /// A packet of IPv6 has the checksum that the socket asks for.
-    fn is_intact(&self, payload: &[u8], is_trusted: bool) -> bool {
-        let mut sum = Sum::pseudo6(self.protocol, payload.len());
+    fn is_intact(&self, ip: &Ip, header: &Ipv4, payload: &[u8], is_trusted: bool) -> bool {
+        let mut sum = ip.pseudo6(header.source, header.destination, self.protocol, payload.len());
         self.checksum_at.is_none() || is_trusted || matches!(sum.add(payload).finish(), 0 | 0xffff)
     }
 
-    fn wants(&self, header: &Ipv4, payload: &[u8], is_trusted: bool) -> bool {
+    fn wants(&self, ip: &Ip, header: &Ipv4, payload: &[u8], is_trusted: bool) -> bool {
         let addressed = (self.local.is_unspecified() || self.local == header.destination)
             && self.remote.is_none_or(|remote| remote == header.source);
-        let is_v6 = header.destination == LOOPBACK6;
+        let is_v6 = is_v6(header.destination);
         if !addressed || header.protocol != self.protocol || is_v6 != self.is_v6 {
             return false;
         }
@@ -121,9 +121,9 @@ impl Socket {
             Some(id) => kind == Some(ECHO_REPLY) && payload.get(4..6) == Some(&id.to_be_bytes()) && id != 0,
             None if is_v6 && header.protocol == wire::PROTOCOL_ICMPV6 => kind.is_some_and(|kind| {
                 self.filter6[usize::from(kind / 32)] >> (kind % 32) & 1 == 0
-                    && self.is_intact(payload, is_trusted)
+                    && self.is_intact(ip, header, payload, is_trusted)
             }),
-            None if is_v6 => self.is_intact(payload, is_trusted),
+            None if is_v6 => self.is_intact(ip, header, payload, is_trusted),
             None if header.protocol == wire::PROTOCOL_ICMP => {
                 kind.is_some_and(|kind| kind >= 32 || self.filter >> kind & 1 == 0)
             }
@@ -175,6 +175,20 @@ impl Raw {
         }
     }
 
+    /// Addresses that sockets name.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, look: &mut dyn FnMut(Ipv4Addr)) {
+        for (_, socket) in self.sockets.iter() {
+            look(socket.local);
+            socket.remote.iter().for_each(|remote| look(*remote));
+            for packet in &socket.queue {
+                look(packet.from);
+                look(packet.to);
+            }
+            socket.multicast.each_address(look);
+        }
+    }
+
     /// Raw sockets, those of echo requests included.
     pub fn count(&self) -> usize {
         self.sockets.iter().count()
@@ -214,11 +228,11 @@ impl Raw {
         wakes: &mut Wakes,
     ) -> bool {
         let mut is_wanted = false;
-        if header.destination.is_multicast() && !ip.groups.hears(header.source, header.destination) {
+        if is_group(header.destination) && !ip.hears(header.source, header.destination) {
             return false;
         }
         for socket in self.sockets.values_mut() {
-            if !socket.wants(header, payload, is_trusted) {
+            if !socket.wants(ip, header, payload, is_trusted) {
                 continue;
             }
             is_wanted = true;
@@ -275,7 +289,7 @@ impl Raw {
             Some(_) => return Err(EINVAL),
             None => bound.unwrap_or(route.source),
         };
-        let usual = if to.is_multicast() { socket.multicast.ttl } else { socket.ttl };
+        let usual = if is_group(to) { socket.multicast.ttl } else { socket.ttl };
         let mut header = Header {
             source,
             destination: to,
@@ -291,7 +305,7 @@ impl Raw {
             return Err(EPIPE);
         }
         if socket.is_v6 {
-            return self.send6(ip, now, id, &header, bytes);
+            return self.send6(ip, now, id, &route, &header, bytes);
         }
         let mut payload = bytes;
         if socket.has_header {
@@ -305,6 +319,10 @@ impl Raw {
             let address =
                 |at: usize| Ipv4Addr::from([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
             let given = address(12);
+            // What stands for IPv6 inside is no address of IPv4.
+            if is_v6(given) || is_v6(address(16)) {
+                return Err(EINVAL);
+            }
             header = Header {
                 source: if given.is_unspecified() { source } else { given },
                 destination: address(16),
@@ -321,11 +339,18 @@ impl Raw {
         Ok(())
     }
 
-    /// Sends one packet from `::1` to itself, with its checksum (IPV6_CHECKSUM) or behind an IPv6 header of the program's
-    /// (IPV6_HDRINCL).
-    fn send6(&mut self, ip: &mut Ip, now: u64, id: Id, header: &Header, bytes: &[u8]) -> Result<()> {
+    /// Sends one packet of IPv6 with its checksum (IPV6_CHECKSUM), or behind a header of the program's (IPV6_HDRINCL).
+    fn send6(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        id: Id,
+        route: &Route,
+        header: &Header,
+        bytes: &[u8],
+    ) -> Result<()> {
         let socket = self.sockets.get(id).ok_or(EBADF)?;
-        if header.destination != LOOPBACK6 || header.source != LOOPBACK6 {
+        if !is_v6(header.destination) || !is_v6(header.source) {
             return Err(ENETUNREACH);
         }
         if bytes.len() > MAX_PAYLOAD6 {
@@ -334,25 +359,30 @@ impl Raw {
         if socket.has_header {
             let (front, payload) = bytes.split_at_checked(IPV6).ok_or(EINVAL)?;
             let length = usize::from(u16::from_be_bytes([front[4], front[5]]));
-            let own = Ipv6Addr::LOCALHOST.octets();
-            let is_ours = front[0] >> 4 == 6 && front[8..24] == own && front[24..40] == own;
+            // Whom it is from and where it goes is what the socket's own addresses say, or it is lost.
+            let address = |number| ip.address_of(number).map(|of| of.address.octets());
+            let is_ours = front[0] >> 4 == 6
+                && address(header.source).is_some_and(|own| front[8..24] == own)
+                && address(header.destination).is_some_and(|to| front[24..40] == to);
             // A header that leads nowhere is not known before the packet has been sent.
             let Some(payload) = payload.get(..length).filter(|_| is_ours) else { return Ok(()) };
             let tos = front[0] << 4 | front[1] >> 4;
             return transmit(ip, now, &Header { protocol: front[6], ttl: front[7], tos, ..*header }, payload);
         }
-        let Some(at) = socket.checksum_at else { return transmit(ip, now, header, bytes) };
+        let loops = socket.multicast.loops;
+        let Some(at) = socket.checksum_at else { return transmit_by(ip, now, route, loops, header, bytes) };
         let mut message = Vec::new();
         message.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
         message.extend_from_slice(bytes);
         message.get_mut(at..at + 2).ok_or(EINVAL)?.fill(0);
-        let sum = match Sum::pseudo6(socket.protocol, message.len()).add(&message).finish() {
+        let mut sum = ip.pseudo6(header.source, header.destination, socket.protocol, message.len());
+        let sum = match sum.add(&message).finish() {
             // RFC 8200 8.1: a packet of UDP has one in any case.
             0 if socket.protocol == wire::PROTOCOL_UDP => 0xffff,
             sum => sum,
         };
         message[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-        transmit(ip, now, header, &message)
+        transmit_by(ip, now, route, loops, header, &message)
     }
 
     /// An echo request with the socket's identifier; the checksum is ours to make.
@@ -381,6 +411,20 @@ impl Raw {
 fn buffer_of(ip: &mut Ip, payload: &[u8]) -> Result<Buffer> {
     let mut head = datagram_buffer(ip, payload.len()).ok_or(ENOBUFS)?;
     if head.append(payload) { Ok(head) } else { Err(ENOBUFS) }
+}
+
+fn transmit_by(
+    ip: &mut Ip,
+    now: u64,
+    route: &Route,
+    loops: bool,
+    header: &Header,
+    payload: &[u8],
+) -> Result<()> {
+    let head = buffer_of(ip, payload)?;
+    ip.hear_too(loops, route, header, &head);
+    ip.send_datagram_by(now, route, header, head, None);
+    Ok(())
 }
 
 fn transmit(ip: &mut Ip, now: u64, header: &Header, payload: &[u8]) -> Result<()> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reassembly of IPv4 fragments (RFC 791 3.2), bounded in memory and time. Datagrams whose fragments overlap are
+//! Reassembly of fragments of IPv4 (RFC 791 3.2) and IPv6 (RFC 8200 4.5), bounded in memory and time. Datagrams whose fragments overlap are
 //! thrown away (RFC 5722 for IPv6, and as good an idea here: only attacks overlap).
 
 use crate::wire::Ipv4;
@@ -18,7 +18,16 @@ const MOST_BYTES: usize = 256 * 1024;
 const TIMEOUT_NS: u64 = 30_000_000_000;
 const LARGEST: usize = 65_535;
 
-type Key = (Ipv4Addr, Ipv4Addr, u8, u16);
+type Key = (Ipv4Addr, Ipv4Addr, u8, u32);
+
+/// A part of a datagram of either family: of IPv6 the protocol is no part of the key, and is what the first part says.
+pub struct Part {
+    pub key: Key,
+    /// In bytes.
+    pub offset: usize,
+    pub more: bool,
+    pub protocol: u8,
+}
 
 struct Datagram {
     key: Key,
@@ -28,6 +37,8 @@ struct Datagram {
     bytes: usize,
     /// Known from the last fragment.
     length: Option<usize>,
+    /// Known from the first.
+    protocol: u8,
 }
 
 #[derive(Default)]
@@ -46,6 +57,26 @@ impl Reassembly {
 
     /// Takes a fragment's payload; the payload of the whole datagram when it was the last one missing.
     pub fn add(&mut self, now: u64, header: &Ipv4, payload: &[u8]) -> Option<Buffer> {
+        let part = Part {
+            key: (header.source, header.destination, header.protocol, header.id.into()),
+            offset: header.fragment_offset,
+            more: header.more_fragments,
+            protocol: header.protocol,
+        };
+        self.add_part(now, &part, payload).map(|(whole, _)| whole)
+    }
+
+    /// Addresses of datagrams that are not complete.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, look: &mut dyn FnMut(Ipv4Addr)) {
+        self.datagrams.iter().for_each(|datagram| {
+            look(datagram.key.0);
+            look(datagram.key.1);
+        });
+    }
+
+    /// The same with the protocol of the whole.
+    pub fn add_part(&mut self, now: u64, part: &Part, payload: &[u8]) -> Option<(Buffer, u8)> {
         while self.datagrams.front().is_some_and(|d| d.expires <= now)
             || self.datagrams.len() >= MOST_DATAGRAMS
             || self.bytes + payload.len() > MOST_BYTES
@@ -54,26 +85,32 @@ impl Reassembly {
             self.bytes -= gone.bytes;
             self.failures += 1;
         }
-        let end = header.fragment_offset + payload.len();
+        let end = part.offset + payload.len();
         // All but the last are multiples of 8 bytes long.
-        if end > LARGEST || payload.is_empty() || (header.more_fragments && !payload.len().is_multiple_of(8))
-        {
+        if end > LARGEST || payload.is_empty() || (part.more && !payload.len().is_multiple_of(8)) {
             self.failures += 1;
             return None;
         }
-        let key = (header.source, header.destination, header.protocol, header.id);
+        let key = part.key;
         let index = match self.datagrams.iter().position(|d| d.key == key) {
             Some(index) => index,
             None => {
                 self.datagrams.reserve_fallibly(1).ok()?;
                 let expires = now + TIMEOUT_NS;
                 let parts = Map::new();
-                self.datagrams.push_back(Datagram { key, expires, parts, bytes: 0, length: None });
+                self.datagrams.push_back(Datagram {
+                    key,
+                    expires,
+                    parts,
+                    bytes: 0,
+                    length: None,
+                    protocol: part.protocol,
+                });
                 self.datagrams.len() - 1
             }
         };
         let datagram = &mut self.datagrams[index];
-        match datagram.insert(header, payload) {
+        match datagram.insert(part, payload) {
             Ok(false) => {
                 self.bytes += payload.len();
                 None
@@ -83,7 +120,8 @@ impl Reassembly {
                 let datagram = self.datagrams.remove(index)?;
                 self.bytes -= kept;
                 self.failures += u64::from(complete.is_err());
-                complete.ok().and_then(|_| datagram.join())
+                let protocol = datagram.protocol;
+                complete.ok().and_then(|_| datagram.join()).map(|whole| (whole, protocol))
             }
         }
     }
@@ -91,14 +129,17 @@ impl Reassembly {
 
 impl Datagram {
     /// Whether it is complete now; an error for fragments that contradict each other, and where there is no memory.
-    fn insert(&mut self, header: &Ipv4, payload: &[u8]) -> Result<bool, ()> {
-        let (start, end) = (header.fragment_offset, header.fragment_offset + payload.len());
+    fn insert(&mut self, part: &Part, payload: &[u8]) -> Result<bool, ()> {
+        let (start, end) = (part.offset, part.offset + payload.len());
+        if start == 0 {
+            self.protocol = part.protocol;
+        }
         let before = self.parts.range(..=start).next_back().map(|(at, part)| at + part.len());
         let after = self.parts.range(start..).next().map(|(at, _)| *at);
         if before.is_some_and(|b| b > start) || after.is_some_and(|a| a < end) {
             return Err(());
         }
-        if !header.more_fragments && self.length.replace(end).is_some_and(|known| known != end) {
+        if !part.more && self.length.replace(end).is_some_and(|known| known != end) {
             return Err(());
         }
         if self.length.is_some_and(|length| end > length) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The stack as one object: packets in, packets out, time, and whom to wake.
 
-use crate::families::LOOPBACK6;
+use crate::families::{is_group, is_v6};
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::Icmp;
 use crate::ip::{Configuration, Ip};
@@ -96,6 +96,10 @@ impl Stack {
 
     /// Takes a burst from the device and works on it; how many packets it was.
     pub fn receive(&mut self, now: u64) -> usize {
+        #[cfg(feature = "ipv6")]
+        if self.ip.v6.as_ref().is_some_and(|v6| v6.numbers.is_due()) {
+            self.sweep_numbers();
+        }
         let mut incoming = core::mem::take(&mut self.incoming);
         let count = self.ip.receive(&mut incoming, BURST);
         for packet in incoming.drain(..) {
@@ -111,6 +115,7 @@ impl Stack {
             #[cfg(feature = "dhcp")]
             self.poll_dhcp(now);
             self.tcp.timers(&mut self.ip, now);
+            self.ip.settle6(now);
             if self.arp_at.is_some_and(|at| at <= now) {
                 self.arp(now);
             }
@@ -145,8 +150,10 @@ impl Stack {
         }
         // Opening connections fail at once (Linux: EHOSTUNREACH); the others' timers decide.
         let gone = |remote: &SocketAddrV4| {
-            lost.iter()
-                .any(|(_, l)| remote.ip() == l || self.ip.configuration.and_then(|c| c.gateway) == Some(*l))
+            lost.iter().any(|(_, l)| match is_v6(*l) {
+                true => self.ip.route(*remote.ip()).is_ok_and(|route| route.next_hop == *l),
+                false => remote.ip() == l || self.ip.configuration.and_then(|c| c.gateway) == Some(*l),
+            })
         };
         let tuples: Vec<(Tuple, u32)> = self
             .tcp
@@ -167,7 +174,7 @@ impl Stack {
         let dhcp = self.dhcp.as_ref().map(|client| client.next_deadline());
         #[cfg(not(feature = "dhcp"))]
         let dhcp = None;
-        [self.tcp.next_deadline(), self.arp_at, dhcp].into_iter().flatten().min()
+        [self.tcp.next_deadline(), self.arp_at, dhcp, self.ip.deadline6()].into_iter().flatten().min()
     }
 
     /// Those to wake, once the lock is released.
@@ -215,6 +222,8 @@ impl Stack {
                 self.ip.arp_input(now, packet.first.bytes());
                 self.ip.recycle_packet(packet);
             }
+            #[cfg(feature = "ipv6")]
+            crate::ipv6::wire::ETHERTYPE_IPV6 if for_us => self.ipv6_from(now, packet),
             _ => self.ip.recycle_packet(packet),
         }
     }
@@ -237,7 +246,7 @@ impl Stack {
             || self.ip.is_own(header.destination)
             || self.is_offered(&header)
             || self.ip.is_broadcast(header.destination)
-            || header.destination.is_multicast();
+            || is_group(header.destination);
         if !wanted && !self.ip.forwards() {
             self.ip.counters.ip.in_address_errors += 1;
             return self.ip.recycle_packet(packet);
@@ -263,7 +272,7 @@ impl Stack {
     }
 
     /// `is_whole`: its header lies before the packet still, for errors to quote.
-    fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, is_whole: bool) {
+    pub(crate) fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, is_whole: bool) {
         let is_trusted = packet.checksum_valid;
         let taken = !self.raw.is_empty()
             && flat(&packet).is_some_and(|all| {
@@ -279,24 +288,21 @@ impl Stack {
                 }
             }
             #[cfg(feature = "dhcp")]
-            wire::PROTOCOL_UDP if self.is_for_dhcp(&packet) => self.dhcp_input(now, header, packet),
+            wire::PROTOCOL_UDP if !is_v6(header.destination) && self.is_for_dhcp(&packet) => {
+                self.dhcp_input(now, header, packet)
+            }
             wire::PROTOCOL_UDP => {
                 if let Err(packet) = self.udp.input(&mut self.ip, header, packet, &mut self.wakes) {
                     self.refuse(now, header, packet, is_whole.then_some(wire::UDP), 3);
                 }
             }
-            wire::PROTOCOL_ICMPV6 if header.destination == LOOPBACK6 => {
-                if let Some(all) = flat(&packet) {
-                    self.icmp.input6(&mut self.ip, now, header, all.bytes());
-                }
-                self.ip.recycle_packet(packet);
-            }
+            wire::PROTOCOL_ICMPV6 if is_v6(header.destination) => self.icmp6_input(now, header, packet),
             wire::PROTOCOL_ICMP => {
                 let error =
                     flat(&packet).and_then(|all| self.icmp.input(&mut self.ip, now, header, all.bytes()));
                 self.ip.recycle_packet(packet);
                 if let Some(quoted) = error {
-                    self.icmp_error(now, &quoted);
+                    self.icmp_error(now, &quoted.told_as(header.destination));
                 }
             }
             _ => {
@@ -312,13 +318,16 @@ impl Stack {
     /// Nobody takes the packet: an error of this code is sent back if so many bytes of the transport's header, and IP's, can be put
     /// in front of it again.
     fn refuse(&mut self, now: u64, header: &Ipv4, mut packet: Incoming, front: Option<usize>, code: u8) {
-        if front.is_some_and(|front| packet.first.prepend(header.header + front).is_some()) {
+        let is_whole = front.is_some_and(|front| packet.first.prepend(header.header + front).is_some());
+        if is_whole && packet.first.bytes().first().is_some_and(|first| first >> 4 == 6) {
+            self.unreachable6(now, code, packet.first.bytes());
+        } else if is_whole && (!is_v6(header.destination) || self.ip.is_own(header.source)) {
             self.icmp.unreachable(&mut self.ip, now, header, code, packet.first.bytes());
         }
         self.ip.recycle_packet(packet);
     }
 
-    fn icmp_error(&mut self, now: u64, quoted: &crate::icmp::Quoted) {
+    pub(crate) fn icmp_error(&mut self, now: u64, quoted: &crate::icmp::Quoted) {
         match quoted.protocol {
             wire::PROTOCOL_UDP => self.udp.icmp_error(quoted, &mut self.wakes),
             wire::PROTOCOL_TCP => {
@@ -448,8 +457,8 @@ impl crate::ip::Ip {
         0
     }
 
-    fn ask_neighbour(&mut self, _: u64, _: u32, address: Ipv4Addr) {
-        self.ask(address);
+    fn ask_neighbour(&mut self, now: u64, _: u32, address: Ipv4Addr) {
+        self.ask_for(now, address);
     }
 }
 
@@ -464,9 +473,9 @@ impl Stack {
     }
 }
 
-/// Loopback addresses have no business on a wire (RFC 1122 3.2.1.3).
+/// Addresses of loopback and of "this network" have no business on a wire (RFC 1122 3.2.1.3).
 pub(crate) fn is_martian(packet: &[u8]) -> bool {
-    let inside = |address: Ipv4Addr| address.is_loopback() || address == LOOPBACK6;
+    let inside = |address: Ipv4Addr| address.is_loopback() || is_v6(address);
     Ipv4::parse(packet).is_some_and(|header| inside(header.source) || inside(header.destination))
 }
 
@@ -482,7 +491,7 @@ pub fn cut(packet: &mut Incoming, length: usize) {
 }
 
 /// The packet in one piece.
-fn flat(packet: &Incoming) -> Option<Buffer> {
+pub(crate) fn flat(packet: &Incoming) -> Option<Buffer> {
     let length = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
     let mut buffer = Buffer::new(length, 0)?;
     let whole = core::iter::once(&packet.first).chain(&packet.more).all(|b| buffer.append(b.bytes()));
@@ -559,6 +568,11 @@ impl Net {
     /// Looks at or changes the stack without letting it act.
     pub fn look<R>(&self, f: impl FnOnce(&mut Stack) -> R) -> R {
         f(&mut self.stack.lock())
+    }
+
+    /// The number of an address of IPv6 that a program names, on a link.
+    pub(crate) fn number_of(&self, address: core::net::Ipv6Addr, scope: u32) -> abi::Result<Ipv4Addr> {
+        self.look(|stack| stack.ip.number_of(address, scope))
     }
 
     /// Does something with the stack, lets it act on that, and wakes whom it concerns.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! UDP (RFC 768, RFC 1122 4.1): sockets found by port, queues of datagrams bounded in bytes.
 
-use crate::families::{Families, LOOPBACK6, addresses_overlap};
+use crate::families::{Families, addresses_overlap, is_group, is_v6};
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, TTL};
-use crate::multicast::{self, Groups};
+use crate::multicast;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::table::Table;
@@ -434,8 +434,8 @@ impl Udp {
             None => *local.ip(),
         };
         let usual = match () {
-            () if destination.is_multicast() => socket.multicast.ttl,
-            () if destination == LOOPBACK6 => socket.hops,
+            () if is_group(destination) => socket.multicast.ttl,
+            () if is_v6(destination) => socket.hops,
             () => socket.ttl,
         };
         let loops = socket.multicast.loops;
@@ -470,8 +470,8 @@ impl Udp {
         };
         let from = SocketAddrV4::new(header.source, udp.source);
         let to = SocketAddrV4::new(header.destination, udp.destination);
-        let everybody = header.destination.is_multicast() || ip.is_broadcast(header.destination);
-        let groups = everybody.then_some(&ip.groups);
+        let everybody = is_group(header.destination) || ip.is_broadcast(header.destination);
+        let groups = everybody.then_some(&*ip);
         let mut front = [0; wire::UDP];
         udp.put(&mut front);
         let place = |selector: &Filter| crate::filter::answer(selector, ip, header, &front, &packet);
@@ -519,11 +519,11 @@ impl Udp {
         &self,
         from: SocketAddrV4,
         to: SocketAddrV4,
-        everybody: Option<&Groups>,
+        everybody: Option<&Ip>,
         place: impl FnOnce(&Filter) -> Option<u32>,
     ) -> core::result::Result<Vec<Id>, NoMemory> {
         let mut targets = Vec::new();
-        if everybody.is_some_and(|groups| to.ip().is_multicast() && !groups.hears(*from.ip(), *to.ip())) {
+        if everybody.is_some_and(|ip| is_group(*to.ip()) && !ip.hears(*from.ip(), *to.ip())) {
             return Ok(targets);
         }
         let here = self.ports.get(&to.port()).into_iter().flatten().copied();
@@ -603,6 +603,32 @@ impl Udp {
         wakes.push((socket.shared.clone(), Events::READABLE));
     }
 
+    /// Some socket is bound to the port.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn has_port(&self, port: u16) -> bool {
+        self.ports.contains_key(&port)
+    }
+
+    /// Addresses that sockets name.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, look: &mut dyn FnMut(Ipv4Addr)) {
+        for (_, socket) in self.sockets.iter() {
+            [socket.local, socket.remote, socket.asked]
+                .iter()
+                .flatten()
+                .for_each(|address| look(*address.ip()));
+            for datagram in &socket.queue {
+                look(*datagram.from.ip());
+                look(datagram.to);
+            }
+            for failure in &socket.failures {
+                look(failure.from);
+                look(*failure.to.ip());
+            }
+            socket.multicast.each_address(look);
+        }
+    }
+
     /// An ICMP error about a datagram of ours.
     pub fn icmp_error(&mut self, quoted: &Quoted, wakes: &mut Wakes) {
         let Error::Unreachable(errno) = quoted.error else { return };
@@ -615,7 +641,7 @@ impl Udp {
                 continue;
             }
             let is_asked =
-                if quoted.destination == LOOPBACK6 { socket.receive_errors6 } else { socket.receive_errors };
+                if is_v6(quoted.destination) { socket.receive_errors6 } else { socket.receive_errors };
             let has_room = socket.failures.len() < MOST_ERRORS;
             if is_asked && has_room && socket.failures.reserve_fallibly(1).is_ok() {
                 let (kind, code, from) = (quoted.kind, quoted.code, quoted.from);

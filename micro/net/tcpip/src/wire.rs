@@ -89,7 +89,7 @@ impl Sum {
         sum
     }
 
-    /// Of the pseudo header of TCP and UDP.
+    /// Of the pseudo header of TCP and UDP, of IPv4 and from `::1` to itself.
     pub fn pseudo(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: usize) -> Sum {
         if destination == LOOPBACK6 {
             return Sum::pseudo6(protocol, length);

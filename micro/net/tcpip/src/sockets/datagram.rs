@@ -8,7 +8,7 @@ use super::membership::{self, Of};
 use super::message;
 use super::options::{int_or_byte, time_to_live};
 use super::{IPPROTO_UDP, ioctl};
-use crate::families::{Families, LOOPBACK6};
+use crate::families::{Families, LOOPBACK6, is_v6};
 use crate::multicast::LOOPBACK;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
@@ -100,7 +100,7 @@ impl DatagramSocket {
     }
 
     fn show(&self, address: SocketAddrV4) -> Address {
-        self.domain.get().show(address, Families::V4)
+        self.domain.get().show(&self.net, address, Families::V4)
     }
 
     fn set_ipv6(&self, name: u32, value: &[u8]) -> Result<()> {
@@ -182,7 +182,7 @@ impl DatagramSocket {
         let by_loopback = to.is_loopback() || to == LOOPBACK6 || datagram.from.ip().is_loopback();
         let index = if by_loopback { LOOPBACK } else { self.net.look(|s| s.ip.interface_with(to)) };
         // What belongs to IPv4 is told of IPv4's datagrams, on sockets of both families.
-        let (is_v4, is_v6) = (to != LOOPBACK6, to == LOOPBACK6);
+        let (is_v4, is_v6) = (!is_v6(to), is_v6(to));
         // struct in_pktinfo: interface, local address, destination.
         add(wanted.packet_info && is_v4, IPPROTO_IP, linux::IP_PKTINFO, &|| {
             [index.to_ne_bytes(), self.own_address(to, by_loopback).octets(), to.octets()].concat()
@@ -190,7 +190,7 @@ impl DatagramSocket {
         add(wanted.ttl && is_v4, IPPROTO_IP, linux::IP_TTL, &|| from_int(ttl));
         add(wanted.tos && is_v4, IPPROTO_IP, linux::IP_TOS, &|| Vec::from([tos]));
         let port = || self.with(|s| Ok(s.local.map_or(0, |local| local.port()))).unwrap_or(0);
-        let shown = |domain: Domain| domain.show(SocketAddrV4::new(to, port()), Families::V4);
+        let shown = |domain: Domain| domain.show(&self.net, SocketAddrV4::new(to, port()), Families::V4);
         add(wanted.destination && is_v4, IPPROTO_IP, linux::IP_ORIGDSTADDR, &|| {
             shown(Domain::V4).bytes().into()
         });
@@ -264,7 +264,8 @@ impl Socket for DatagramSocket {
             }
             bound
         })?;
-        let reachable = families.v4 && !address.ip().is_loopback();
+        let is_v6 = families.v6 && *address.ip() != LOOPBACK6 && self.net.look(|s| s.ip.has_v6());
+        let reachable = is_v6 || families.v4 && !address.ip().is_loopback();
         if address.port() != 0 && reachable {
             self.net.host.listening(true, address.port());
         }
@@ -279,7 +280,7 @@ impl Socket for DatagramSocket {
                 // It has a port from now on, whatever comes of the address.
                 self.net.look(|s| s.udp.bind_if_unbound(self.id))?;
                 self.domain.get().check_scope(address)?;
-                Some(self.domain.get().destination(address, self.families()?, true)?)
+                Some(self.domain.get().destination(&self.net, address, self.families()?, true)?)
             }
         };
         self.net.look(|s| s.udp.connect(&s.ip, self.id, remote))
@@ -297,15 +298,16 @@ impl Socket for DatagramSocket {
     }
 
     fn local_address(&self) -> Result<Address> {
-        self.with(|s| {
-            let local = s.local.or(s.asked).unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-            Ok(self.domain.get().show(local, s.families))
-        })
+        let (local, families) = self.with(|s| {
+            Ok((s.local.or(s.asked).unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)), s.families))
+        })?;
+        Ok(self.domain.get().show(&self.net, local, families))
     }
 
     fn peer_address(&self) -> Result<Address> {
         // A peer without a port is none (Linux' inet_getname).
-        self.with(|s| s.remote.filter(|remote| remote.port() != 0).map(|r| self.show(r)).ok_or(ENOTCONN))
+        let remote = self.with(|s| s.remote.filter(|remote| remote.port() != 0).ok_or(ENOTCONN))?;
+        Ok(self.show(remote))
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
@@ -323,7 +325,7 @@ impl Socket for DatagramSocket {
         let to = match &message.to {
             // The peer, to IPv6.
             Some(to) if self.domain.get() == Domain::V6 && to.family() == Some(Address::UNSPEC) => None,
-            Some(to) => match self.domain.get().destination(to, families, true) {
+            Some(to) => match self.domain.get().destination(&self.net, to, families, true) {
                 // Linux' udpv6_sendmsg, unlike its connect(2).
                 Err(EAFNOSUPPORT) if to.as_v6() == Err(EAFNOSUPPORT) && self.domain.get() == Domain::V6 => {
                     return Err(EINVAL);
@@ -337,7 +339,8 @@ impl Socket for DatagramSocket {
             None if !is_connected => return Err(EDESTADDRREQ),
             _ => {}
         }
-        let choice = message::choice(&message.control, self.domain.get())?;
+        let choice =
+            message::choice(&|to, scope| self.net.number_of(to, scope), &message.control, self.domain.get())?;
         let length = from.remaining();
         let mut small = [0; 1500];
         let mut large = Vec::new();

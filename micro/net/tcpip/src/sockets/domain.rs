@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Addresses as a socket's domain has them: sockaddr_in, or sockaddr_in6 with `::1` and IPv4-mapped addresses.
+//! Addresses as a socket's domain has them: sockaddr_in, or sockaddr_in6 whose addresses of IPv6 have numbers inside.
 
-use crate::families::{Families, LOOPBACK6};
+use crate::families::{Families, LOOPBACK6, is_group, is_v6};
 use crate::stack::Net;
 use abi::{Result, errno::*};
 use api_socket::options::int;
@@ -36,7 +36,7 @@ impl SocketDomain {
         }
         match remote {
             None => Err(ENOTCONN),
-            Some(LOOPBACK6) => Err(EADDRNOTAVAIL),
+            Some(remote) if is_v6(remote) => Err(EADDRNOTAVAIL),
             Some(_) if families == Families::V6 => Err(EADDRNOTAVAIL),
             Some(_) => {
                 self.0.store(false, Ordering::Relaxed);
@@ -62,7 +62,8 @@ enum Meaning {
     Mapped(Ipv4Addr),
     /// Link-local without an interface.
     Unscoped,
-    Elsewhere,
+    /// With the index of its link.
+    Elsewhere(Ipv6Addr, u32),
 }
 
 fn meaning(v6: &SocketAddressV6) -> Meaning {
@@ -76,7 +77,7 @@ fn meaning(v6: &SocketAddressV6) -> Meaning {
     } else if (address.is_unicast_link_local() || is_link_local_group(&address)) && v6.scope == 0 {
         Meaning::Unscoped
     } else {
-        Meaning::Elsewhere
+        Meaning::Elsewhere(address, v6.scope)
     }
 }
 
@@ -102,38 +103,52 @@ impl Domain {
     }
 
     /// The address as the program sees it; `families` of the socket tell `::` from `::ffff:0.0.0.0`.
-    pub fn show(self, address: SocketAddrV4, families: Families) -> Address {
+    pub fn show(self, net: &Net, address: SocketAddrV4, families: Families) -> Address {
         let (ip, port) = (*address.ip(), address.port());
         if self == Domain::V4 {
             return Address::v4(SocketAddressV4 { address: ip.octets(), port });
         }
-        let v6 = match ip {
-            LOOPBACK6 => Ipv6Addr::LOCALHOST,
-            ip if ip.is_unspecified() && families.v6 => Ipv6Addr::UNSPECIFIED,
-            ip => ip.to_ipv6_mapped(),
+        let (v6, scope) = match ip {
+            LOOPBACK6 => (Ipv6Addr::LOCALHOST, 0),
+            ip if is_v6(ip) => {
+                let known = net.look(|s| s.ip.address_of(ip));
+                known.map_or((Ipv6Addr::UNSPECIFIED, 0), |of| (of.address, of.scope))
+            }
+            ip if ip.is_unspecified() && families.v6 => (Ipv6Addr::UNSPECIFIED, 0),
+            ip => (ip.to_ipv6_mapped(), 0),
         };
-        Address::v6(SocketAddressV6 { address: v6.octets(), port, flow: 0, scope: 0 })
+        Address::v6(SocketAddressV6 { address: v6.octets(), port, flow: 0, scope })
     }
 
     /// Where to connect or send to, for a socket that stands for `families`.
-    pub fn destination(self, address: &Address, families: Families, datagram: bool) -> Result<SocketAddrV4> {
+    pub fn destination(
+        self,
+        net: &Net,
+        address: &Address,
+        families: Families,
+        datagram: bool,
+    ) -> Result<SocketAddrV4> {
         let old = datagram && families.v4 && address.family() == Some(Address::INET);
         if self == Domain::V4 || old {
             // A datagram may go to an address without a family (Linux' udp_sendmsg).
             let unspecified = Some(address).filter(|_| datagram).and_then(of_no_family);
             let v4 = to_core(unspecified.map_or_else(|| address.as_v4(), Ok)?);
-            return if *v4.ip() == LOOPBACK6 { Err(ENETUNREACH) } else { Ok(v4) };
+            return if is_v6(*v4.ip()) { Err(ENETUNREACH) } else { Ok(v4) };
         }
         let v6 = address.as_v6()?;
         let ip = match meaning(&v6) {
             Meaning::Any | Meaning::Own if families.v6 => LOOPBACK6,
             Meaning::Any => Ipv4Addr::LOCALHOST,
-            Meaning::Mapped(v4) if families.v4 && v4 != LOOPBACK6 => v4,
-            Meaning::Unscoped if Ipv6Addr::from(v6.address).is_multicast() => return Err(ENETUNREACH),
+            Meaning::Mapped(v4) if families.v4 && !is_v6(v4) => v4,
+            Meaning::Elsewhere(to, scope) if families.v6 => net.number_of(to, scope)?,
+            // Of the one device that there is (Linux: of the interface of the default route).
+            Meaning::Unscoped if Ipv6Addr::from(v6.address).is_multicast() => {
+                net.number_of(v6.address.into(), 0)?
+            }
             Meaning::Unscoped => return Err(EINVAL),
             // From an IPv4 address no way leads to one of IPv6.
-            Meaning::Own | Meaning::Elsewhere if !families.v6 => return Err(EAFNOSUPPORT),
-            Meaning::Own | Meaning::Mapped(_) | Meaning::Elsewhere => return Err(ENETUNREACH),
+            Meaning::Own | Meaning::Elsewhere(..) if !families.v6 => return Err(EAFNOSUPPORT),
+            Meaning::Own | Meaning::Mapped(_) | Meaning::Elsewhere(..) => return Err(ENETUNREACH),
         };
         Ok(SocketAddrV4::new(ip, v6.port))
     }
@@ -167,11 +182,16 @@ impl Domain {
                     Meaning::Any => (Ipv4Addr::UNSPECIFIED, families),
                     Meaning::Own => (LOOPBACK6, Families::V6),
                     Meaning::Mapped(_) if !families.v4 => return Err(EINVAL),
+                    Meaning::Mapped(v4) if is_v6(v4) => return Err(EADDRNOTAVAIL),
                     Meaning::Mapped(v4) => (v4, Families::V4),
                     Meaning::Unscoped => return Err(EINVAL),
-                    Meaning::Elsewhere => return Err(EADDRNOTAVAIL),
+                    Meaning::Elsewhere(own, scope) => {
+                        let is_wanted = |number| own.is_multicast() || net.look(|s| s.ip.is_own(number));
+                        let number = net.number_of(own, scope).ok();
+                        (number.filter(|n| is_wanted(*n)).ok_or(EADDRNOTAVAIL)?, Families::V6)
+                    }
                 };
-                let ours = families.v6 || anywhere && ip != LOOPBACK6 || is_ours(net, ip);
+                let ours = families.v6 || anywhere || is_ours(net, ip);
                 if ours { Ok((SocketAddrV4::new(ip, v6.port), families)) } else { Err(EADDRNOTAVAIL) }
             }
         }
@@ -180,7 +200,7 @@ impl Domain {
 
 fn is_ours(net: &Net, ip: Ipv4Addr) -> bool {
     let here = |ip| net.look(|s| s.ip.is_own(ip) || s.ip.is_broadcast(ip));
-    ip != LOOPBACK6 && (ip.is_unspecified() || ip.is_multicast() || here(ip))
+    !is_v6(ip) && (ip.is_unspecified() || is_group(ip) || here(ip))
 }
 
 /// A sockaddr_in whose family is AF_UNSPEC, which old programs leave as it is.
@@ -193,5 +213,5 @@ fn bindable_v4(net: &Net, address: &Address, anywhere: bool) -> Result<SocketAdd
     // Linux accepts AF_UNSPEC with the any address, for old programs' sake.
     let any = of_no_family(address).filter(|v4| v4.address == [0; 4]);
     let v4 = to_core(any.map_or_else(|| address.as_v4(), Ok)?);
-    if anywhere && *v4.ip() != LOOPBACK6 || is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
+    if anywhere && !is_v6(*v4.ip()) || is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
 }

@@ -5,7 +5,7 @@
 use super::domain::Domain;
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::IPPROTO_IP;
-use crate::families::LOOPBACK6;
+use crate::families::{LOOPBACK6, is_v6};
 use crate::udp::{Choice, Failure};
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
@@ -19,8 +19,11 @@ pub const UDP_SEGMENT: u32 = 103;
 const ICMP: u8 = 2;
 const ICMP6: u8 = 3;
 
+/// The number of an address of IPv6 on a link.
+pub type NumberOf<'a> = &'a dyn Fn(Ipv6Addr, u32) -> Result<Ipv4Addr>;
+
 /// What the control messages ask for. Those of other levels are not for this protocol, as on Linux.
-pub fn choice(control: &[Control], domain: Domain) -> Result<Choice> {
+pub fn choice(number_of: NumberOf<'_>, control: &[Control], domain: Domain) -> Result<Choice> {
     let mut choice = Choice::default();
     for message in control {
         let Control::Other { level, kind, data } = message else { continue };
@@ -31,7 +34,7 @@ pub fn choice(control: &[Control], domain: Domain) -> Result<Choice> {
             }
             (linux::SOL_UDP, _) => return Err(EINVAL),
             (IPPROTO_IP, kind) => of_ip(kind, data, &mut choice)?,
-            (IPPROTO_IPV6, kind) if domain == Domain::V6 => of_ipv6(kind, data, &mut choice)?,
+            (IPPROTO_IPV6, kind) if domain == Domain::V6 => of_ipv6(number_of, kind, data, &mut choice)?,
             _ => {}
         }
     }
@@ -57,6 +60,9 @@ fn of_ip(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
         linux::IP_PKTINFO => {
             let data: [u8; 12] = data.try_into().map_err(|_| EINVAL)?;
             let source = Ipv4Addr::new(data[4], data[5], data[6], data[7]);
+            if is_v6(source) {
+                return Err(EINVAL);
+            }
             choice.source = Some(source).filter(|source| !source.is_unspecified());
         }
         // No options are put into headers.
@@ -66,7 +72,7 @@ fn of_ip(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
     Ok(())
 }
 
-fn of_ipv6(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
+fn of_ipv6(number_of: NumberOf<'_>, kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
     match kind {
         ipv6::IPV6_HOPLIMIT => choice.ttl = u8::try_from(exactly(data, -1..=255)?).ok(),
         ipv6::IPV6_TCLASS => choice.tos = u8::try_from(exactly(data, -1..=255)?).ok(),
@@ -75,11 +81,13 @@ fn of_ipv6(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
             let data: [u8; 20] = data.try_into().map_err(|_| EINVAL)?;
             let source: [u8; 16] = data[..16].try_into().map_err(|_| EINVAL)?;
             let source = Ipv6Addr::from(source);
+            let scope = u32::from_ne_bytes([data[16], data[17], data[18], data[19]]);
             choice.source = match source.to_ipv4_mapped() {
                 _ if source.is_unspecified() => None,
                 _ if source.is_loopback() => Some(LOOPBACK6),
-                Some(v4) if v4 != LOOPBACK6 => Some(v4),
-                _ => return Err(EINVAL),
+                Some(v4) if !is_v6(v4) => Some(v4),
+                Some(_) => return Err(EINVAL),
+                None => Some(number_of(source, scope).map_err(|_| EINVAL)?),
             };
         }
         _ => return Err(EINVAL),
@@ -98,14 +106,8 @@ pub fn error_place(domain: Domain) -> (u32, u32) {
 /// IP_RECVERR or IPV6_RECVERR: struct sock_extended_err, and the address of who complained.
 pub fn error(failure: &Failure, from: &Address) -> Control {
     let mut data = Vec::from(u32::from(failure.errno.0).to_ne_bytes());
-    // What was sent to ::1 went as IPv4 inside; its errors are told as ICMPv6 has them (RFC 4443 3.1).
-    let native = failure.from == LOOPBACK6;
-    let code = match failure.code {
-        3 if native => 4,
-        code => code,
-    };
-    let (origin, kind) = if native { (ICMP6, 1) } else { (ICMP, failure.kind) };
-    data.extend_from_slice(&[origin, kind, code, 0]);
+    let origin = if is_v6(failure.from) { ICMP6 } else { ICMP };
+    data.extend_from_slice(&[origin, failure.kind, failure.code, 0]);
     data.extend_from_slice(&[0; 8]);
     data.extend_from_slice(from.bytes());
     let (level, name) =
@@ -118,7 +120,8 @@ mod tests {
     use super::*;
 
     fn one(level: u32, kind: u32, data: &[u8]) -> Result<Choice> {
-        choice(&[Control::Other { level: level as i32, kind: kind as i32, data: data.into() }], Domain::V6)
+        let control = [Control::Other { level: level as i32, kind: kind as i32, data: data.into() }];
+        choice(&|_, _| Err(ENETUNREACH), &control, Domain::V6)
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::kept::{IPPROTO_IP, Kept};
 use super::membership::{self, Of};
 use super::message;
 use super::options::{int_or_byte, time_to_live};
-use crate::families::Families;
+use crate::families::{Families, LOOPBACK6};
+use crate::multicast::{ETHERNET, LOOPBACK};
 use crate::raw::Socket as RawEntry;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
@@ -86,13 +87,13 @@ impl RawSocket {
 
     fn show(&self, address: Ipv4Addr, port: u16) -> Address {
         let families = if self.domain == Domain::V6 { Families::V6 } else { Families::V4 };
-        self.domain.show(SocketAddrV4::new(address, port), families)
+        self.domain.show(&self.net, SocketAddrV4::new(address, port), families)
     }
 
     /// Of AF_INET6 only addresses of IPv6 are destinations, and connect(2) takes mapped ones without a use for them.
     fn destination(&self, address: &Address, connects: bool) -> Result<SocketAddrV4> {
         if self.domain == Domain::V4 {
-            return self.domain.destination(address, Families::V4, true);
+            return self.domain.destination(&self.net, address, Families::V4, true);
         }
         if connects && address.family().is_some_and(|family| family != Address::INET6) {
             return Err(EAFNOSUPPORT);
@@ -100,7 +101,8 @@ impl RawSocket {
         if connects {
             self.domain.check_scope(address)?;
         }
-        self.domain.destination(address, if connects { Families::BOTH } else { Families::V6 }, false)
+        let families = if connects { Families::BOTH } else { Families::V6 };
+        self.domain.destination(&self.net, address, families, false)
     }
 
     /// Where to send to. The port of an address of IPv6 is the protocol, or nothing (Linux' rawv6_sendmsg).
@@ -191,8 +193,9 @@ impl RawSocket {
                 control.push(Control::Other { level: IPPROTO_IPV6 as i32, kind: kind as i32, data });
             }
         };
-        let index: i32 = 1;
-        let own = Ipv6Addr::LOCALHOST.octets();
+        let index = if packet.to == LOOPBACK6 { LOOPBACK } else { ETHERNET };
+        let known = self.net.look(|s| s.ip.address_of(packet.to));
+        let own = known.map_or([0; 16], |of| of.address.octets());
         add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, [&own[..], &index.to_ne_bytes()].concat());
         add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, from_int(packet.ttl));
         add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, from_int(packet.tos));
@@ -287,13 +290,15 @@ impl Socket for RawSocket {
 
     /// The port is the protocol's number, or the identifier.
     fn local_address(&self) -> Result<Address> {
-        self.with(|s| Ok(self.show(s.local, s.ping.unwrap_or(self.protocol.into()))))
+        let (local, port) = self.with(|s| Ok((s.local, s.ping.unwrap_or(self.protocol.into()))))?;
+        Ok(self.show(local, port))
     }
 
     fn peer_address(&self) -> Result<Address> {
         // A peer without a port is none (Linux' inet_getname).
         let port = |s: &RawEntry| Some(s.remote_port).filter(|port| *port != 0);
-        self.with(|s| s.remote.zip(port(s)).map(|(remote, port)| self.show(remote, port)).ok_or(ENOTCONN))
+        let (remote, port) = self.with(|s| s.remote.zip(port(s)).ok_or(ENOTCONN))?;
+        Ok(self.show(remote, port))
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
@@ -305,7 +310,8 @@ impl Socket for RawSocket {
             return Err(EOPNOTSUPP);
         }
         let to = message.to.as_ref().map(|to| self.receiver(to)).transpose()?;
-        let choice = message::choice(&message.control, self.domain)?;
+        let choice =
+            message::choice(&|to, scope| self.net.number_of(to, scope), &message.control, self.domain)?;
         let bytes = from.take_vec(length)?;
         if bytes.len() < length {
             return Err(EFAULT);

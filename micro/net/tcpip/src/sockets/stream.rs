@@ -5,7 +5,7 @@ use super::domain::{Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::{IPPROTO_TCP, ioctl, message, options};
-use crate::families::Families;
+use crate::families::{Families, LOOPBACK6};
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::tcp::Kind;
@@ -95,7 +95,7 @@ impl StreamSocket {
         self.net.look(|s| s.tcp.sockets.get(self.id).map_or(Families::V4, |e| e.families))
     }
 
-    /// The other side of an established connection, as this side's address of IPv4 or [`LOOPBACK6`].
+    /// The other side of an established connection, as this side's address of IPv4 or the number of one of IPv6.
     fn mapped_peer(&self) -> Option<Ipv4Addr> {
         self.net.look(|s| {
             let entry = s.tcp.sockets.get(self.id)?;
@@ -274,8 +274,9 @@ impl Socket for StreamSocket {
             let address = s.tcp.listen(self.id, backlog)?;
             Ok((again, address, s.tcp.is_published_from_loopback(address)))
         })?;
-        let v4 = Families::of(*address.ip(), self.families()).v4;
-        let reachable = v4 && (published || !address.ip().is_loopback());
+        let families = Families::of(*address.ip(), self.families());
+        let is_v6 = families.v6 && *address.ip() != LOOPBACK6 && self.net.look(|s| s.ip.has_v6());
+        let reachable = is_v6 || families.v4 && (published || !address.ip().is_loopback());
         if !again && reachable {
             self.net.host.listening(false, address.port());
         }
@@ -293,7 +294,7 @@ impl Socket for StreamSocket {
         let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain.get());
         *socket.common.lock() = common;
         socket.zero_copy.inherit(&self.zero_copy);
-        Ok((socket, self.domain.get().show(remote, Families::V4)))
+        Ok((socket, self.domain.get().show(&self.net, remote, Families::V4)))
     }
 
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
@@ -306,7 +307,8 @@ impl Socket for StreamSocket {
         }
         let bound = self.net.look(|s| s.tcp.sockets.get(self.id).and_then(|e| e.bound));
         let bound = bound.map_or(Ipv4Addr::UNSPECIFIED, |b| *b.ip());
-        let remote = self.domain.get().destination(address, Families::of(bound, self.families()), false)?;
+        let remote =
+            self.domain.get().destination(&self.net, address, Families::of(bound, self.families()), false)?;
         self.net.act(|s, now| s.tcp.connect(&mut s.ip, now, self.id, remote))
     }
 
@@ -323,18 +325,16 @@ impl Socket for StreamSocket {
     }
 
     fn local_address(&self) -> Result<Address> {
-        Ok(self.domain.get().show(self.local(), self.families()))
+        Ok(self.domain.get().show(&self.net, self.local(), self.families()))
     }
 
     fn peer_address(&self) -> Result<Address> {
-        self.net.look(|s| {
+        let remote = self.net.look(|s| {
             let entry = s.tcp.sockets.get(self.id).ok_or(ENOTCONN)?;
-            let connection = entry.connection().ok_or(ENOTCONN)?;
-            match connection.is_synchronised() {
-                true => Ok(self.domain.get().show(entry.shown(connection.remote()), Families::V4)),
-                false => Err(ENOTCONN),
-            }
-        })
+            let connection = entry.connection().filter(|c| c.is_synchronised()).ok_or(ENOTCONN)?;
+            Ok(entry.shown(connection.remote()))
+        })?;
+        Ok(self.domain.get().show(&self.net, remote, Families::V4))
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
@@ -348,7 +348,7 @@ impl Socket for StreamSocket {
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         if flags & linux::MSG_ERRQUEUE != 0 {
             let domain = self.domain.get();
-            let nobody = domain.show(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), Families::V4);
+            let nobody = domain.show(&self.net, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), Families::V4);
             return self.zero_copy.receive(message::error_place(domain), nobody.bytes().len());
         }
         if flags & linux::MSG_OOB != 0 {

@@ -92,7 +92,7 @@ impl Tcp {
             return Ok(());
         }
         let bound = self.sockets.get(id).ok_or(EINVAL)?.bound;
-        if remote.ip().is_multicast() || ip.is_broadcast(*remote.ip()) {
+        if crate::families::is_group(*remote.ip()) || ip.is_broadcast(*remote.ip()) {
             return Err(ENETUNREACH);
         }
         let ip_address = Ip::destination(*remote.ip(), bound.map(|bound| *bound.ip()));

@@ -180,7 +180,7 @@ impl Tcp {
         // A broadcast or our own address as sender opens nothing.
         let sound = ip.is_own(*tuple.local.ip())
             && !tuple.remote.ip().is_broadcast()
-            && !tuple.remote.ip().is_multicast()
+            && !crate::families::is_group(*tuple.remote.ip())
             && tuple.remote.port() != 0;
         if !flags.has(Flags::SYN) || flags.has(Flags::FIN) || !sound {
             return;

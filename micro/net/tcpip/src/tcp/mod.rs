@@ -507,6 +507,26 @@ impl Tcp {
         self.mark(id);
     }
 
+    /// Whether a segment that begins so is on its way.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn is_in_flight(&self, tuple: &Tuple, seq: u32) -> bool {
+        let connection = self.connections.get(tuple).and_then(|id| self.sockets.get(*id)?.connection());
+        connection.is_some_and(|c| !crate::seq::lt(seq, c.una) && !crate::seq::lt(c.max, seq))
+    }
+
+    /// Addresses that connections name.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn each_address(&self, look: &mut dyn FnMut(core::net::Ipv4Addr)) {
+        let tuples =
+            self.requests.iter().map(|(tuple, _)| tuple).chain(self.time_wait.iter().map(|(tuple, _)| tuple));
+        let connections = self.sockets.iter().filter_map(|(_, entry)| entry.connection()).map(|c| &c.tuple);
+        for tuple in tuples.chain(connections) {
+            look(*tuple.local.ip());
+            look(*tuple.remote.ip());
+        }
+        self.sockets.iter().filter_map(|(_, entry)| entry.bound).for_each(|bound| look(*bound.ip()));
+    }
+
     /// Connections and records, for /proc/net/sockstat and tests.
     pub fn counts(&self) -> (usize, usize, usize) {
         (self.connections.len(), self.requests.len(), self.time_wait.len())

@@ -4,7 +4,7 @@
 use super::calls::Push;
 use super::connection::{Ack, Connection, Recovery, State, WINDOW_SCALE};
 use super::queue::COPY_MOST;
-use crate::families::LOOPBACK6;
+use crate::families::is_v6;
 use crate::hash::Tuple;
 use crate::ip::{Header, Ip, Payload};
 use crate::seq;
@@ -251,9 +251,9 @@ impl Connection {
         }
     }
 
-    /// IP_TTL, or IPV6_UNICAST_HOPS of what goes to `::1`.
+    /// IP_TTL, or IPV6_UNICAST_HOPS of what goes to IPv6.
     pub(super) fn ttl(&self) -> u8 {
-        if *self.tuple.remote.ip() == LOOPBACK6 { self.settings.hops } else { self.settings.ttl }
+        if is_v6(*self.tuple.remote.ip()) { self.settings.hops } else { self.settings.ttl }
     }
 
     fn ip_header(&self) -> Header {

@@ -2,6 +2,8 @@
 //! Two stacks and a wire between them that loses, delays, reorders, duplicates and damages, under a clock of its own.
 #![allow(dead_code, clippy::unwrap_used, clippy::manual_checked_ops)] // each test file uses its part; a panic is a failed test
 
+pub mod ipv6;
+
 use api_netdev::{Buffer, Incoming, Info, NetDevice, Outgoing};
 use api_sched::{TimerId, Waiter};
 use api_socket::{Address, Caller, Credentials, Names, Sending, Socket, SocketAddressV4};
@@ -158,6 +160,9 @@ fn segments(packet: &Outgoing) -> Vec<Vec<u8>> {
     let header = usize::from(s.header_length);
     let (head, payload) = bytes.split_at(header);
     let count = payload.len().div_ceil(usize::from(s.segment_size));
+    if packet.is_ipv6() {
+        return segments6(packet, head, payload, complete);
+    }
     let ip = Ipv4::parse(&head[14..]).unwrap();
     payload
         .chunks(usize::from(s.segment_size))
@@ -181,6 +186,34 @@ fn segments(packet: &Outgoing) -> Vec<Vec<u8>> {
             out
         })
         .collect()
+}
+
+/// The same of IPv6.
+fn segments6(
+    packet: &Outgoing,
+    head: &[u8],
+    payload: &[u8],
+    complete: impl Fn(&mut Vec<u8>),
+) -> Vec<Vec<u8>> {
+    let size = usize::from(packet.segmentation.unwrap().segment_size);
+    let pieces: Vec<&[u8]> = payload.chunks(size).collect();
+    let cut = |(i, piece): (usize, &&[u8])| {
+        let mut out = [head, piece].concat();
+        let length = out.len() - 54;
+        out[18..20].copy_from_slice(&(length as u16).to_be_bytes());
+        let seq = u32::from_be_bytes(out[58..62].try_into().unwrap()).wrapping_add((i * size) as u32);
+        out[58..62].copy_from_slice(&seq.to_be_bytes());
+        if i + 1 < pieces.len() {
+            out[67] &= !9; // PSH and FIN belong to the last
+        }
+        let mut sum = Sum::default();
+        sum.add(&out[22..54]).add16(6).add16(length as u16);
+        let pseudo = sum.partial();
+        out[70..72].copy_from_slice(&pseudo.to_be_bytes());
+        complete(&mut out);
+        out
+    };
+    pieces.iter().enumerate().map(cut).collect()
 }
 
 impl NetDevice for Device {
@@ -320,6 +353,7 @@ impl World {
                 queues: 1,
                 transmit_checksum: segmentation > 0,
                 segmentation,
+                segments_ipv6: segmentation > 0,
                 fragments: 17,
                 headroom: 0,
                 interrupts: true,
