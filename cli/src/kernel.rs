@@ -100,6 +100,18 @@ pub fn default_features(platform: Platform) -> Result<Vec<&'static str>> {
     Ok(on_platform(platform, &features(&BTreeMap::new())?))
 }
 
+/// The features of the kernel of containers, without the platform's: their networks may have IPv6, which is known when they start.
+pub fn container_features() -> Result<Vec<&'static str>> {
+    features(&BTreeMap::from([("ipv6".to_string(), "on".to_string())]))
+}
+
+/// The features of a kernel that a package has, with the platform's.
+pub fn packaged_features() -> Result<Vec<(Platform, Vec<&'static str>)>> {
+    let containers = on_platform(Platform::Process, &container_features()?);
+    let usual = |platform| -> Result<_> { Ok((platform, default_features(platform)?)) };
+    Ok(vec![usual(Platform::Microvm)?, usual(Platform::Process)?, (Platform::Process, containers)])
+}
+
 /// The features with the platform's.
 fn on_platform<'a>(platform: Platform, features: &[&'a str]) -> Vec<&'a str> {
     let feature = if platform.is_process() { Some("plat-process") } else { PC_FEATURE };

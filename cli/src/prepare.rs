@@ -161,7 +161,7 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// with on|off: smp, dhcp, e1000, nvme, ext4, vsock, unix, packet, tun, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, volumes; and of a
+    /// with on|off: smp, ipv6, dhcp, e1000, nvme, ext4, vsock, unix, packet, tun, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, volumes; and of a
     /// program of --static its malloc: alloc.program=musl|tlsf|buddy|mimalloc|tiny|region|guard; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -286,6 +286,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             disk.source
         )));
     }
+    // Whoever names addresses of IPv6 for machines wants a kernel that has them.
+    if std::env::var_os("UNILITH_NETWORK6").is_some() && flags.kernel == KernelKind::Micro {
+        set.entry("ipv6".into()).or_insert_with(|| "on".into());
+    }
     let is_on = |key: &str| set.get(key).is_some_and(|value| value == "on");
     if flags.r#static && is_on("ext4") {
         return Err(Fault::new(
@@ -405,6 +409,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             _ if platform.is_process() => None,
             accel => Some(accel.unwrap_or_else(|| accel::probe().accel())),
         },
+        ipv6: chosen.contains(&"ipv6") && flags.kernel == KernelKind::Micro,
         kernel_kind: flags.kernel,
         ukl: flags.ukl.clone(),
         kernel: kernel.boot,

@@ -94,8 +94,8 @@ impl Link {
         }
         let tap = match spec.network {
             Network::User | Network::None | Network::Interface { .. } => None,
-            Network::Tap => Some(Tap::create(mtu(spec.platform))?),
-            Network::Auto => match Tap::create(mtu(spec.platform)) {
+            Network::Tap => Some(Tap::create(mtu(spec.platform), spec.ipv6)?),
+            Network::Auto => match Tap::create(mtu(spec.platform), spec.ipv6) {
                 Ok(tap) => Some(tap),
                 Err(TapError::NotAllowed(_)) => None,
                 Err(error) => return Err(error.into()),
@@ -106,7 +106,9 @@ impl Link {
         }
         let Some(tap) = tap else {
             let (forwarded, routes) = share(&published, listeners)?;
-            let (helper, passt, device) = match Passt::start(&forwarded, spec.mac()) {
+            let ipv6 = spec.ipv6 && passt::has_ipv6();
+            let (helper, passt, device) = match Passt::start(&forwarded, spec.mac(), ipv6) {
+                Ok((passt, device)) if ipv6 => (Helper::Passt6, Some(passt), Some(device)),
                 Ok((passt, device)) => (Helper::Passt, Some(passt), Some(device)),
                 Err(error) if spec.platform.is_process() => return Err(MachineError::NoUserNetwork(error)),
                 Err(error) => {
@@ -349,20 +351,31 @@ fn share(
 pub(crate) fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
     match connection {
         Connection::None => {}
-        Connection::User { .. } => {
+        Connection::User { helper } => {
             boot.ip = Some(api_boot::Ipv4Prefix { address: passt::MACHINE.octets(), length: passt::PREFIX });
             boot.gateway = Some(passt::GATEWAY.octets());
             boot.dns = vec![passt::DNS.octets()];
+            if *helper == Helper::Passt6 {
+                boot.ipv6.addresses = vec![(passt::MACHINE6, passt::PREFIX6)];
+                boot.ipv6.gateway = Some(passt::GATEWAY6);
+            }
         }
         Connection::Interface { interface } => {
-            let Interface { address, length, gateway, .. } = interface;
-            boot.ip = Some(api_boot::Ipv4Prefix { address: address.octets(), length: *length });
+            let Interface { address, length, gateway, ipv6, .. } = interface;
+            let own = api_boot::Ipv4Prefix { address: address.octets(), length: *length };
+            boot.ip = Some(own).filter(|_| !address.is_unspecified());
+            boot.ipv6.addresses.clone_from(&ipv6.addresses);
+            boot.ipv6.gateway = ipv6.gateway;
             boot.gateway = gateway.map(|gateway| gateway.octets());
         }
         Connection::Tap { pair, .. } => {
             boot.ip = Some(api_boot::Ipv4Prefix { address: pair.guest.octets(), length: Pair::LENGTH });
             boot.gateway = Some(pair.host.octets());
             boot.dns = vec![pair.host.octets()];
+            if let Some((host, guest)) = pair.ipv6() {
+                boot.ipv6.addresses = vec![(guest, Pair::LENGTH6)];
+                boot.ipv6.gateway = Some(host);
+            }
         }
     }
 }

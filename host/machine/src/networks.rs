@@ -222,7 +222,11 @@ mod tests {
         };
         let networks = networks.iter().map(joined).collect();
         let mut held = store.create(Spec { networks, ..spec(id, name) }).unwrap();
-        let pair = Pair { host: Ipv4Addr::new(10, 44, 0, last - 1), guest: Ipv4Addr::new(10, 44, 0, last) };
+        let pair = Pair {
+            host: Ipv4Addr::new(10, 44, 0, last - 1),
+            guest: Ipv4Addr::new(10, 44, 0, last),
+            prefix6: None,
+        };
         held.state.connection = Some(Connection::Tap { device: "x".into(), pair, translated: true });
         held.state.phase = Phase::Running;
         held.save().unwrap();

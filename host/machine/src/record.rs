@@ -385,6 +385,9 @@ pub struct Spec {
     #[serde(default)]
     pub mac: Option<[u8; 6]>,
     pub network: Network,
+    /// Its kernel has IPv6, for a network that has it.
+    #[serde(default)]
+    pub ipv6: bool,
     /// Machines of these networks reach each other; the machine has a tap device then.
     #[serde(default)]
     pub networks: Vec<Joined>,
@@ -625,6 +628,8 @@ pub enum Connection {
 #[serde(rename_all = "lowercase")]
 pub enum Helper {
     Passt,
+    /// The same with IPv6.
+    Passt6,
     #[default]
     Qemu,
 }
@@ -692,7 +697,9 @@ impl State {
     pub fn address(&self) -> Option<Ipv4Addr> {
         match &self.connection {
             Some(Connection::Tap { pair, .. }) => Some(pair.guest),
-            Some(Connection::Interface { interface }) => Some(interface.address),
+            Some(Connection::Interface { interface }) => {
+                Some(interface.address).filter(|address| !address.is_unspecified())
+            }
             _ => None,
         }
     }

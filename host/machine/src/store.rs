@@ -631,6 +631,7 @@ pub(crate) mod tests {
             stop_timeout: None,
             restart: Restart::No,
             health: None,
+            ipv6: false,
             limits: Vec::new(),
             anonymous: Vec::new(),
         }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of a network namespace, given over to a machine: what container engines (CNI, netavark, libnetwork) make.
 //!
-//! The machine takes the interface's place on its link: it has the same MAC and IPv4 address and sees every frame through a
-//! packet socket (packet(7)). The host's own stack in the namespace would answer the same packets, so the address is taken
-//! away from the interface. It is kept in a file, for the next machine of the same namespace: a container that is started
+//! The machine takes the interface's place on its link: it has the same MAC and addresses and sees every frame through a
+//! packet socket (packet(7)). The host's own stack in the namespace would answer the same packets, so the addresses are taken
+//! away from the interface. They are kept in a file, for the next machine of the same namespace: a container that is started
 //! again finds what the first one found.
 //!
 //! The unsafe code here reads members of the union in `struct ifreq`.
 
+mod ipv6;
 pub(crate) mod packet;
+
+pub use ipv6::Ipv6;
 
 use crate::{
     loopback,
@@ -28,10 +31,13 @@ pub struct Interface {
     pub name: String,
     pub mac: [u8; 6],
     pub mtu: u16,
+    /// The unspecified one where it has addresses of IPv6 alone.
     pub address: Ipv4Addr,
     /// Bits of the network part.
     pub length: u8,
     pub gateway: Option<Ipv4Addr>,
+    #[serde(default)]
+    pub ipv6: Ipv6,
 }
 
 const LOOPBACK: &str = "lo";
@@ -49,10 +55,11 @@ impl Interface {
         let found = look(control.as_raw_fd(), &name)?;
         // A record is of this interface if it was made of it: numbers of namespaces are used again.
         let known = known.filter(|k| k.name == found.name && k.mac == found.mac);
-        let interface = match (found.address.is_unspecified(), known) {
+        let has_none = found.address.is_unspecified() && found.ipv6.addresses.is_empty();
+        let interface = match (has_none, known) {
             (true, Some(known)) => known,
             (true, None) => {
-                let why = format!("the interface {name} of its network namespace has no IPv4 address");
+                let why = format!("the interface {name} of its network namespace has no IP address");
                 return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
             }
             (false, _) => found,
@@ -79,7 +86,8 @@ impl Interface {
     /// The address on the link at which the machine asks for names, where the namespace's server is out of its reach: the
     /// last of the network, which engines give out last. `None`: too small a network, or it is the machine's own or the gateway's.
     pub fn resolver(&self) -> Option<Ipv4Addr> {
-        let hosts = u32::MAX.checked_shr(self.length.into()).filter(|hosts| *hosts > 2)?;
+        let is_there = |hosts: &u32| *hosts > 2 && !self.address.is_unspecified();
+        let hosts = u32::MAX.checked_shr(self.length.into()).filter(is_there)?;
         let last = Ipv4Addr::from((u32::from(self.address) | hosts) - 1);
         (last != self.address && Some(last) != self.gateway).then_some(last)
     }
@@ -87,7 +95,9 @@ impl Interface {
     /// The network's own address, as which the host's stack in the namespace speaks to the machine: it is on the link, and
     /// nobody is given it. `None`: too small a network, or an engine gave it out all the same.
     pub fn host_side(&self) -> Option<Ipv4Addr> {
-        u32::MAX.checked_shr(self.length.into()).filter(|hosts| *hosts > 2)?;
+        u32::MAX
+            .checked_shr(self.length.into())
+            .filter(|hosts| *hosts > 2 && !self.address.is_unspecified())?;
         let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
         let first = Ipv4Addr::from(u32::from(self.address) & mask);
         (first != self.address && Some(first) != self.gateway && !first.is_unspecified()).then_some(first)
@@ -136,7 +146,10 @@ fn look(control: RawFd, name: &str) -> io::Result<Interface> {
     };
     let gateway = gateway(&fs::read_to_string("/proc/thread-self/net/route")?, name);
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-    Ok(Interface { name: name.into(), mac, mtu, address, length, gateway })
+    // Hosts without IPv6 lack the files.
+    let table = |what: &str| fs::read_to_string(format!("/proc/thread-self/net/{what}")).unwrap_or_default();
+    let ipv6 = Ipv6::of(&table("if_inet6"), &table("ipv6_route"), name);
+    Ok(Interface { name: name.into(), mac, mtu, address, length, gateway, ipv6 })
 }
 
 /// The default route's gateway in a table as /proc/net/route shows it (proc(5)).
@@ -186,7 +199,8 @@ mod tests {
         let at = |address: [u8; 4], length, gateway: [u8; 4]| {
             let (address, gateway) = (address.into(), Some(gateway.into()));
             let (name, mac) = ("eth0".into(), [2, 0x42, 1, 2, 3, 4]);
-            Interface { name, mac, mtu: 1500, address, length, gateway }.resolver().map(|a| a.octets())
+            let ipv6 = Ipv6::default();
+            Interface { name, mac, mtu: 1500, address, length, gateway, ipv6 }.resolver().map(|a| a.octets())
         };
         assert_eq!(at([172, 19, 0, 2], 16, [172, 19, 0, 1]), Some([172, 19, 255, 254]));
         assert_eq!(at([10, 0, 0, 254], 24, [10, 0, 0, 1]), None);

@@ -5,7 +5,7 @@
 //! so that it is neither another machine nor anybody's gateway. Nothing that others begin is forwarded to it but what comes
 //! from machines of its own networks ([`crate::members`]), and nothing of other machines, not even what began while they were
 //! in one network: others, and hosts that route through this one, reach the ports it
-//! publishes and no others. The host itself reaches all of them.
+//! publishes and no others. The host itself reaches all of them, and by IPv6 it is all that a machine reaches.
 //!
 //! Forwarding is a setting of the whole host, whichever user and state directory a machine belongs to ([`Forwarding`]).
 
@@ -14,6 +14,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io,
     io::Write,
+    net::Ipv6Addr,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -70,15 +71,39 @@ impl Rules<'_> {
                 "  oifname \"{device}\" iifname \"{prefix}*\" meta iifgroup & {bits:#x} != 0x0 accept\n"
             ),
         };
+        let (frames6, table6) = match pair.ipv6() {
+            None => Default::default(),
+            Some((_, guest)) => {
+                let [a, b, c, d, e, f] = self.mac;
+                let local = Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+                let frames = format!(
+                    "  ether saddr {mac} ether type ip6 ip6 saddr {{ {guest}, {local} }} accept
+  ether saddr {mac} ether type ip6 ip6 saddr :: ip6 daddr ff02::/16 accept
+"
+                );
+                // It speaks with this host alone, whatever the host forwards for others.
+                let table = format!(
+                    "table ip6 {table} {{
+ chain forward {{
+  type filter hook forward priority 0; policy accept;
+  oifname \"{device}\" drop
+  iifname \"{device}\" drop
+ }}
+}}
+"
+                );
+                (frames, table)
+            }
+        };
         format!(
             "table netdev {table} {{
  chain from_machine {{
   type filter hook ingress device \"{device}\" priority 0; policy drop;
   ether saddr {mac} ether type arp arp saddr ether {mac} arp saddr ip {guest} accept
   ether saddr {mac} ether type ip ip saddr {guest} accept
- }}
+{frames6} }}
 }}
-table ip {table} {{
+{table6}table ip {table} {{
  chain to_machine {{
   type filter hook forward priority 0; policy accept;
 {members}  oifname \"{device}\" iifname \"{prefix}*\" drop
@@ -119,7 +144,7 @@ pub fn set_up(nft: &Path, rules: Rules) -> io::Result<()> {
 fn stale<'a>(listed: &'a str, device: &str, present: impl Fn(&str) -> bool) -> Vec<(&'a str, &'a str)> {
     let ours = |line: &'a str| -> Option<(&'a str, &'a str, &'a str)> {
         let mut words = line.split_whitespace();
-        let (Some("table"), Some(family @ ("netdev" | "ip")), Some(table)) =
+        let (Some("table"), Some(family @ ("netdev" | "ip" | "ip6")), Some(table)) =
             (words.next(), words.next(), words.next())
         else {
             return None;
@@ -138,7 +163,7 @@ fn stale<'a>(listed: &'a str, device: &str, present: impl Fn(&str) -> bool) -> V
 /// Removes what [`set_up`] made for this machine and device. Tables that are gone already are no error.
 pub fn tear_down(nft: &Path, device: &str, machine: &str) -> io::Result<()> {
     let table = table(device, machine);
-    run(nft, &(removal("netdev", &table) + &removal("ip", &table)))
+    run(nft, &["netdev", "ip", "ip6"].map(|family| removal(family, &table)).concat())
 }
 
 /// Declaring a table first makes its deletion succeed whether or not it exists.
@@ -325,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_machine_cannot_send_as_somebody_else() {
-        let (Ok(tap), Some(nft)) = (Tap::create(1500), nft()) else {
+        let (Ok(tap), Some(nft)) = (Tap::create(1500, false), nft()) else {
             eprintln!("skipped: it takes root, /dev/net/tun and nftables");
             return;
         };

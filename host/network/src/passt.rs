@@ -11,7 +11,7 @@
 use crate::ports::{Protocol, Publish};
 use std::{
     io::{self, Read, Write},
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Ipv6Addr, UdpSocket},
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
@@ -26,6 +26,10 @@ pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub const DNS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 pub const PREFIX: u8 = 24;
+/// The same of IPv6, where this host has a way to it. The gateway is whoever passt says that it is: it answers for each.
+pub const MACHINE6: Ipv6Addr = Ipv6Addr::new(0xfd75, 0x6e69, 0x6c69, 0, 0, 0, 0, 15);
+pub const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+pub const PREFIX6: u8 = 64;
 
 /// passt answers within a few milliseconds of its start, on a busy computer within seconds. One that cannot start ends, and
 /// is not waited for; this only ends a hang.
@@ -52,9 +56,9 @@ impl Passt {
     /// Starts passt with these ports published, and returns the machine's end of the link. The error is one line.
     ///
     /// It has answered a frame when this returns: the ports are open.
-    pub fn start(publish: &[Publish], mac: [u8; 6]) -> Result<(Passt, OwnedFd), String> {
+    pub fn start(publish: &[Publish], mac: [u8; 6], ipv6: bool) -> Result<(Passt, OwnedFd), String> {
         let program = installed().ok_or("passt is not installed (apt-get install passt)")?;
-        let arguments = arguments(publish)?;
+        let arguments = arguments(publish, ipv6)?;
         Passt::launch(&program, &arguments, mac)
     }
 
@@ -115,15 +119,21 @@ impl Drop for Passt {
 }
 
 /// passt(1)'s options. It maps a host port to one port of the machine, whatever address it is on.
-fn arguments(publish: &[Publish]) -> Result<Vec<String>, String> {
-    let mut out: Vec<String> =
-        ["--foreground", "--quiet", "--stderr", "--ipv4-only"].map(str::to_string).into();
+fn arguments(publish: &[Publish], ipv6: bool) -> Result<Vec<String>, String> {
+    let mut out: Vec<String> = ["--foreground", "--quiet", "--stderr"].map(str::to_string).into();
     // The addresses are in the machine's settings; nothing is to be asked for.
-    out.extend(["--no-dhcp", "--no-ndp", "--no-dhcpv6", "--no-ra"].map(str::to_string));
+    out.extend(["--no-dhcp", "--no-dhcpv6", "--no-ra"].map(str::to_string));
+    if !ipv6 {
+        out.extend(["--ipv4-only", "--no-ndp"].map(str::to_string));
+    }
     // A machine has no business with the services that listen on this host's loopback address.
     out.push("--no-map-gw".into());
     let mut put = |option: &str, value: String| out.extend([option.to_string(), value]);
     put("--address", MACHINE.to_string());
+    if ipv6 {
+        put("--address", MACHINE6.to_string());
+        put("--gateway", GATEWAY6.to_string());
+    }
     put("--netmask", PREFIX.to_string());
     put("--gateway", GATEWAY.to_string());
     put("--dns-forward", DNS.to_string());
@@ -171,9 +181,16 @@ fn answers(link: &UnixStream, mac: [u8; 6]) -> io::Result<()> {
     }
 }
 
+/// Whether this host has a way to addresses of IPv6 that everybody reaches.
+pub fn has_ipv6() -> bool {
+    // Connecting a datagram socket looks for the way and sends nothing. The address is one for documentation (RFC 3849).
+    let connect = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).and_then(|s| s.connect("[2001:db8::1]:9"));
+    connect.is_ok()
+}
+
 /// Whether passt works for this user here, and why not.
 pub fn works() -> Result<(), String> {
-    Passt::start(&[], [0x52, 0x55, 0, 0, 0, 1]).map(drop)
+    Passt::start(&[], [0x52, 0x55, 0, 0, 0, 1], false).map(drop)
 }
 
 #[cfg(test)]
@@ -194,12 +211,17 @@ mod tests {
     #[test]
     fn ports_are_published_on_the_addresses_asked_for() {
         let ports = ["127.0.0.1:8080:80", "8081:81", "5353:53/udp"].map(|p| ports::parse(p).unwrap()[0]);
-        let words = arguments(&ports).unwrap().join(" ");
+        let words = arguments(&ports, false).unwrap().join(" ");
         for part in ["--tcp-ports 127.0.0.1/8080:80", "--tcp-ports 8081:81", "--udp-ports 5353:53"] {
             assert!(words.contains(part), "{words}");
         }
         let twice = ["127.0.0.1:80:1", "127.0.0.2:80:2"].map(|p| ports::parse(p).unwrap()[0]);
-        assert!(arguments(&twice).is_err());
+        assert!(arguments(&twice, false).is_err());
+        assert!(words.contains("--ipv4-only") && !words.contains("fd75"));
+        let both = arguments(&ports, true).unwrap().join(" ");
+        assert!(
+            !both.contains("--ipv4-only") && both.contains("--address fd75:6e69:6c69::f --gateway fe80::2")
+        );
     }
 
     #[test]
@@ -209,13 +231,13 @@ mod tests {
             return;
         }
         let port = published("127.0.0.1::80");
-        let (passt, link) = Passt::start(&[port], MAC).unwrap();
+        let (passt, link) = Passt::start(&[port], MAC, false).unwrap();
         assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, port.host)).is_err(), "passt has the port");
         drop(passt);
         TcpListener::bind((Ipv4Addr::LOCALHOST, port.host)).unwrap();
         drop(link);
 
-        let (mut passt, link) = Passt::start(&[port], MAC).unwrap();
+        let (mut passt, link) = Passt::start(&[port], MAC, false).unwrap();
         drop(link);
         assert!(passt.child.wait().unwrap().success(), "it ends when nobody is at the other end");
     }

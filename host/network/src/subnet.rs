@@ -2,7 +2,11 @@
 //! Which addresses a machine gets: the n-th /30 of a private range that no route of the host overlaps.
 
 use serde::{Deserialize, Serialize};
-use std::{fmt, net::Ipv4Addr, str::FromStr};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
 /// An IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +34,7 @@ impl Network {
     /// The n-th /30: the first usable address is the host's, the second the machine's.
     pub fn pair(self, n: u32) -> Pair {
         let base = (u32::from(self.base) & self.mask()) + 4 * n;
-        Pair { host: Ipv4Addr::from(base + 1), guest: Ipv4Addr::from(base + 2) }
+        Pair { host: Ipv4Addr::from(base + 1), guest: Ipv4Addr::from(base + 2), prefix6: None }
     }
 }
 
@@ -56,11 +60,24 @@ impl FromStr for Network {
 pub struct Pair {
     pub host: Ipv4Addr,
     pub guest: Ipv4Addr,
+    /// Their addresses of IPv6 are these 96 bits, and then those of IPv4.
+    #[serde(default)]
+    pub prefix6: Option<Ipv6Addr>,
 }
 
 impl Pair {
     /// Bits of the network part.
     pub const LENGTH: u8 = 30;
+
+    /// Bits of the network part of IPv6.
+    pub const LENGTH6: u8 = 126;
+
+    /// Both ends by IPv6: the host's and the machine's.
+    pub fn ipv6(self) -> Option<(Ipv6Addr, Ipv6Addr)> {
+        let prefix = self.prefix6?.to_bits() >> 32 << 32;
+        let of = |v4: Ipv4Addr| Ipv6Addr::from_bits(prefix | u128::from(v4.to_bits()));
+        Some((of(self.host), of(self.guest)))
+    }
 
     pub fn network(self) -> Network {
         Network { base: Ipv4Addr::from(u32::from(self.host) & !3), length: Self::LENGTH }
@@ -76,6 +93,22 @@ pub fn ranges() -> Result<Vec<Network>, String> {
         Ok(text) => Ok(vec![text.parse().map_err(|e| format!("UNILITH_NETWORK: {e}"))?]),
         Err(_) => RANGES.iter().map(|text| text.parse()).collect(),
     }
+}
+
+/// The prefix of `UNILITH_NETWORK6`, where machines are to have IPv6: it is written `fd00:1:2::/96`, as unique local addresses are
+/// (RFC 4193).
+pub fn prefix6() -> Result<Option<Ipv6Addr>, String> {
+    std::env::var("UNILITH_NETWORK6").ok().map(|text| parse_prefix6(&text)).transpose()
+}
+
+fn parse_prefix6(text: &str) -> Result<Ipv6Addr, String> {
+    let address = text.strip_suffix("/96").and_then(|address| address.parse::<Ipv6Addr>().ok());
+    let is_prefix = |address: &Ipv6Addr| address.to_bits() as u32 == 0 && address.is_unique_local();
+    address.filter(is_prefix).ok_or_else(|| {
+        format!(
+            "UNILITH_NETWORK6: `{text}` is not 96 bits of unique local addresses: write it like fd00:1:2::/96"
+        )
+    })
 }
 
 /// The host's routes other than the default route, from the text of /proc/net/route.
@@ -96,6 +129,21 @@ mod tests {
 
     fn network(text: &str) -> Network {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn addresses_of_ipv6_are_those_of_ipv4_behind_the_prefix() {
+        let prefix6 = Some(parse_prefix6("fd00:1:2::/96").unwrap());
+        let pair = Pair { prefix6, ..network("10.44.0.0/16").pair(1) };
+        let (host, guest) = pair.ipv6().unwrap();
+        assert_eq!(
+            (host.to_string(), guest.to_string()),
+            ("fd00:1:2::a2c:5".into(), "fd00:1:2::a2c:6".into())
+        );
+        assert_eq!(network("10.44.0.0/16").pair(1).ipv6(), None);
+        for wrong in ["fd00::/64", "2001:db8::/96", "fd00::1/96", "10.0.0.0/8", ""] {
+            assert!(parse_prefix6(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

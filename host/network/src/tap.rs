@@ -7,11 +7,11 @@
 //!
 //! The unsafe code here calls ioctls with a fully initialised `struct ifreq` that lives on the stack of the caller.
 
-use crate::subnet::{Network, Pair, ranges, routes};
+use crate::subnet::{Network, Pair, prefix6, ranges, routes};
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    net::{Ipv4Addr, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, UdpSocket},
     os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
@@ -50,15 +50,17 @@ const MOST_DEVICES: u32 = 4096;
 pub const LARGEST_MTU: u16 = 65_521;
 
 impl Tap {
-    /// A device whose packets have up to `mtu` bytes, IP header included.
-    pub fn create(mtu: u16) -> Result<Tap, TapError> {
+    /// A device whose packets have up to `mtu` bytes, IP header included. With `ipv6` it has addresses of IPv6 where the user names a
+    /// prefix for them.
+    pub fn create(mtu: u16, ipv6: bool) -> Result<Tap, TapError> {
+        let prefix6 = if ipv6 { prefix6().map_err(TapError::BadRange)? } else { None };
         let routes = routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
         let mut first = 0;
         for range in ranges().map_err(TapError::BadRange)? {
             let count = range.pairs().min(MOST_DEVICES);
             // Numbers run on over the ranges, so that a name stands for one /30 only.
             for n in 0..count {
-                let pair = range.pair(n);
+                let pair = Pair { prefix6, ..range.pair(n) };
                 if routes.iter().any(|r| r.overlaps(pair.network())) {
                     continue;
                 }
@@ -109,11 +111,35 @@ pub fn allowed() -> Result<(), io::Error> {
 }
 
 fn configure(name: String, pair: Pair, fd: OwnedFd, mtu: u16) -> Result<Tap, TapError> {
+    let failed = |source| TapError::Setup { name: name.clone(), source };
     // Without this the host greets the machine with router solicitations it has no use for. Hosts without IPv6 lack the file.
-    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-    bring_up(&name, pair.host, pair.network(), mtu)
-        .map_err(|source| TapError::Setup { name: name.clone(), source })?;
+    let set = |what: &str, value: &str| fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{what}"), value);
+    let _ = set("disable_ipv6", "1");
+    bring_up(&name, pair.host, pair.network(), mtu).map_err(failed)?;
+    if let Some((host, _)) = pair.ipv6() {
+        // Nobody else is on the link, and no router: the address is the host's at once, and what the machine says of prefixes is nothing.
+        for (what, value) in
+            [("accept_dad", "0"), ("accept_ra", "0"), ("router_solicitations", "0"), ("disable_ipv6", "0")]
+        {
+            set(what, value).map_err(failed)?;
+        }
+        add_ipv6(&name, host, Pair::LENGTH6).map_err(failed)?;
+    }
     Ok(Tap { name, pair, fd })
+}
+
+/// Gives a device an address of IPv6 (netdevice(7), ipv6(7)).
+fn add_ipv6(name: &str, address: Ipv6Addr, length: u8) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0))?;
+    let mut answer = request(name);
+    ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &mut answer)?;
+    // SAFETY: the request filled in this member of the union, an int.
+    let index = unsafe { answer.ifr_ifru.ifru_ifindex };
+    let address = libc::in6_addr { s6_addr: address.octets() };
+    let request = libc::in6_ifreq { ifr6_addr: address, ifr6_prefixlen: length.into(), ifr6_ifindex: index };
+    // SAFETY: of a socket of AF_INET6 the call reads a `struct in6_ifreq`, which is initialised and lives during it.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, std::ptr::from_ref(&request)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn open(name: &str) -> io::Result<OwnedFd> {

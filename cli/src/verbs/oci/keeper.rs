@@ -449,6 +449,8 @@ fn spec(
         restart: Restart::No,
         networks: Vec::new(),
         health: None,
+        // What the engine's network has of it, the machine has.
+        ipv6: true,
         anonymous: Vec::new(),
         limits: container.limits.iter().map(|&(resource, soft, hard)| limit(resource, soft, hard)).collect(),
     })
@@ -515,7 +517,7 @@ fn limit(resource: u8, soft: u64, hard: u64) -> Rlimit {
 /// The kernel of all containers. `create` asks for it first, outside of the container's limits: one that is not there yet is
 /// built by a compiler.
 pub fn kernel() -> Result<kernel::Kernel> {
-    kernel::micro(Platform::Process, &kernel::features(&BTreeMap::new())?, &Progress::new())
+    kernel::micro(Platform::Process, &kernel::container_features()?, &Progress::new())
 }
 
 /// An archive of nothing, in the format "newc": the machine's root is a volume.

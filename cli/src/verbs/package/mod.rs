@@ -25,8 +25,6 @@ use std::{
 };
 use unilith_machine::{qemu, record::Platform};
 
-/// The kernels that the package has: of virtual machines, and of process machines.
-const PLATFORMS: [Platform; 2] = [Platform::Microvm, Platform::Process];
 /// Where documents of a package are.
 const DOCUMENTS: &str = "usr/share/doc/unilith";
 
@@ -47,8 +45,8 @@ pub fn act<C: clap::CommandFactory>(args: &Args) -> Result<u8> {
     let commit = Commit::of(&root)?;
     let stage = Stage::new(&root.join("target"))?;
     let progress = Progress::new();
-    for platform in PLATFORMS {
-        add_kernel(&stage, &root, platform, &progress)?;
+    for (platform, features) in kernel::packaged_features()? {
+        add_kernel(&stage, &root, platform, &features, &progress)?;
     }
     drop(progress);
     add_commands(&stage, &root)?;
@@ -66,9 +64,14 @@ pub fn act<C: clap::CommandFactory>(args: &Args) -> Result<u8> {
 }
 
 /// A kernel with the features it was built with, in a directory named by the hash of its files.
-fn add_kernel(stage: &Stage, root: &Path, platform: Platform, progress: &Progress) -> Result<()> {
-    let features = kernel::default_features(platform)?;
-    let kernel = kernel::of_checkout(root, platform, &features, progress)?;
+fn add_kernel(
+    stage: &Stage,
+    root: &Path,
+    platform: Platform,
+    features: &[&str],
+    progress: &Progress,
+) -> Result<()> {
+    let kernel = kernel::of_checkout(root, platform, features, progress)?;
     let mut files = vec![("kernel", kernel.boot.clone()), ("kernel.symbols", kernel.symbols)];
     let tools = qemu::tools_of(&kernel.boot);
     if tools.is_file() {

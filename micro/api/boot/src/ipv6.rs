@@ -43,7 +43,7 @@ impl Ipv6 {
     /// Takes a setting; what it should be where it is not that. `None`: it is another one's.
     pub(crate) fn setting(&mut self, key: &str, value: &str) -> Option<Result<(), &'static str>> {
         let address = |text: &str| text.parse::<Ipv6Addr>().map_err(|_| "an IPv6 address");
-        let mut set = || {
+        let set = || {
             match key {
                 "gw6" => self.gateway = Some(address(value)?),
                 "dns6" => {

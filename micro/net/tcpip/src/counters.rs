@@ -120,6 +120,10 @@ impl Stack {
             "snmp" => Some(self.snmp()),
             "netstat" => Some(self.netstat()),
             "sockstat" => Some(self.sockstat()),
+            "if_inet6" => Some(self.if_inet6()),
+            "ipv6_route" => Some(self.ipv6_route()),
+            "snmp6" => Some(self.snmp6()),
+            "disable_ipv6" => Some(String::from(if self.ip.has_v6() { "0\n" } else { "1\n" })),
             #[cfg(feature = "interfaces")]
             "ip_forward" => Some(String::from(if self.ip.forwards() { "1\n" } else { "0\n" })),
             _ => None,

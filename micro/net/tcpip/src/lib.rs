@@ -47,6 +47,7 @@ pub mod slab;
 pub mod sockets;
 pub mod stack;
 pub mod table;
+mod tables6;
 pub mod tcp;
 pub mod udp;
 pub mod wheel;

@@ -4,8 +4,10 @@
 use crate::hash::Keyed;
 use crate::table::Table;
 use crate::wire::Mac;
+#[cfg(any(feature = "interfaces", feature = "ipv6"))]
+use abi::Result;
 #[cfg(feature = "interfaces")]
-use abi::{Result, errno::ENOBUFS};
+use abi::errno::ENOBUFS;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -53,11 +55,15 @@ struct Entry {
 }
 
 /// What is known of a neighbour, for listings.
-#[cfg(feature = "interfaces")]
+#[cfg(any(feature = "interfaces", feature = "ipv6"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     Incomplete,
-    Known { mac: Mac, is_fresh: bool },
+    Known {
+        mac: Mac,
+        is_fresh: bool,
+    },
+    #[cfg(feature = "interfaces")]
     Permanent(Mac),
 }
 
@@ -89,7 +95,7 @@ pub struct Neighbours {
     /// Entries without an answer: it is asked for with every packet of the stack, whatever the table holds.
     incomplete: usize,
     /// When an entry was confirmed last.
-    #[cfg(feature = "interfaces")]
+    #[cfg(any(feature = "interfaces", feature = "ipv6"))]
     newest: u64,
 }
 
@@ -99,7 +105,7 @@ impl Neighbours {
             table: Table::new(key),
             last: None,
             incomplete: 0,
-            #[cfg(feature = "interfaces")]
+            #[cfg(any(feature = "interfaces", feature = "ipv6"))]
             newest: 0,
         }
     }
@@ -157,7 +163,7 @@ impl Neighbours {
     /// Returns the packets that waited.
     pub fn confirm(&mut self, now: u64, address: Neighbour, mac: Mac, create: bool) -> VecDeque<Outgoing> {
         let known = State::Known { mac, confirmed: now };
-        #[cfg(feature = "interfaces")]
+        #[cfg(any(feature = "interfaces", feature = "ipv6"))]
         {
             self.newest = now;
         }
@@ -195,6 +201,7 @@ impl Neighbours {
         link: Option<Mac>,
         how: Learned,
     ) -> Option<(Mac, VecDeque<Outgoing>)> {
+        self.newest = now;
         // An entry is old from the beginning where nobody has answered: it is asked about when it is used.
         let confirmed = if how.is_answer { now } else { now.saturating_sub(FRESH_NS) };
         let Some(entry) = self.table.get_mut(&address) else {
@@ -332,12 +339,17 @@ impl Neighbours {
         });
         self.incomplete -= incomplete;
     }
+}
 
+/// Listings.
+#[cfg(any(feature = "interfaces", feature = "ipv6"))]
+impl Neighbours {
     pub fn each(&self, put: &mut dyn FnMut(&Neighbour, Shown) -> Result<()>) -> Result<()> {
         self.table.iter().try_for_each(|(address, entry)| {
             let shown = match entry.state {
                 State::Incomplete { .. } => Shown::Incomplete,
                 State::Known { mac, confirmed } => Shown::Known { mac, is_fresh: self.is_fresh(confirmed) },
+                #[cfg(feature = "interfaces")]
                 State::Permanent(mac) => Shown::Permanent(mac),
             };
             put(address, shown)

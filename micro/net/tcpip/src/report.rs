@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the stack says about itself: sockets and counters.
 
+use crate::families::is_v6;
 use crate::stack::Stack;
 use crate::tcp::Kind;
 use crate::tcp::connection::State;
 use alloc::vec::Vec;
-use core::net::SocketAddrV4;
+use core::net::{SocketAddr, SocketAddrV4};
 
 /// One socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,8 @@ pub struct Socket {
     pub to_read: u64,
     /// Bytes the other side has not acknowledged; the backlog of a listener.
     pub unacknowledged: u64,
-    pub local: Option<SocketAddrV4>,
-    pub remote: Option<SocketAddrV4>,
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
 }
 
 fn word(state: State) -> &'static str {
@@ -36,6 +37,13 @@ fn word(state: State) -> &'static str {
 }
 
 impl Stack {
+    /// An address as people know it.
+    fn shown(&self, address: Option<SocketAddrV4>) -> Option<SocketAddr> {
+        let address = address?;
+        let known = self.ip.address_of(*address.ip()).filter(|_| is_v6(*address.ip()));
+        Some(known.map_or(address.into(), |of| SocketAddr::new(of.address.into(), address.port())))
+    }
+
     /// All sockets: TCP, then UDP.
     pub fn sockets(&self) -> Vec<Socket> {
         let tcp = self.tcp.sockets.iter().map(|(_, entry)| match &entry.kind {
@@ -44,7 +52,7 @@ impl Stack {
                 state: "LISTEN",
                 to_read: listener.ready.len() as u64,
                 unacknowledged: listener.backlog as u64,
-                local: entry.bound,
+                local: self.shown(entry.bound),
                 remote: None,
             },
             Kind::Connection(connection) => {
@@ -54,8 +62,8 @@ impl Stack {
                     state: word(connection.state),
                     to_read: connection.input.len() as u64,
                     unacknowledged: connection.queue.len() as u64,
-                    local: if open { Some(connection.tuple.local) } else { entry.bound },
-                    remote: open.then_some(connection.tuple.remote),
+                    local: self.shown(if open { Some(connection.tuple.local) } else { entry.bound }),
+                    remote: self.shown(open.then_some(connection.tuple.remote)),
                 }
             }
         });
@@ -64,8 +72,8 @@ impl Stack {
             state: if socket.remote.is_some() { "ESTAB" } else { "UNCONN" },
             to_read: socket.queue.iter().map(|datagram| datagram.length() as u64).sum(),
             unacknowledged: 0,
-            local: socket.local,
-            remote: socket.remote,
+            local: self.shown(socket.local),
+            remote: self.shown(socket.remote),
         });
         tcp.chain(udp).collect()
     }

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
-use core::net::SocketAddrV4;
+use core::net::SocketAddr;
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "net",
@@ -29,8 +29,8 @@ pub struct Socket {
     pub state: &'static str,
     pub to_read: u64,
     pub unacknowledged: u64,
-    pub local: Option<SocketAddrV4>,
-    pub remote: Option<SocketAddrV4>,
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
 }
 
 /// Who knows about the network.
@@ -73,7 +73,7 @@ fn net(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
         }
         return Ok(0);
     }
-    let shown = |address: Option<SocketAddrV4>| match address {
+    let shown = |address: Option<SocketAddr>| match address {
         Some(address) => format!("{address}"),
         None => String::from("*"),
     };

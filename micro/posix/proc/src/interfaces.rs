@@ -186,6 +186,9 @@ pub fn neighbours() -> Result<Vec<u8>> {
     let mut out =
         String::from("IP address       HW type     Flags       HW address            Mask     Device\n");
     for entry in dump(RTM_GETNEIGH, RTM_NEWNEIGH)? {
+        if entry.get(HEADER) != Some(&AF_INET) {
+            continue;
+        }
         let index = word(&entry, HEADER + 4);
         let interface = links.iter().find(|link| word(link, HEADER + 4) == index).map(|link| name(link));
         let Some(to) = attribute(&entry, HEADER + NEIGHBOUR, NDA_DST).and_then(|to| to.first_chunk::<4>())

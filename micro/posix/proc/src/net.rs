@@ -116,11 +116,6 @@ pub fn table(name: &str) -> Result<Vec<u8>> {
     text(api_socket::table(name).unwrap_or_default())
 }
 
-/// The interfaces' addresses: loopback's. Index 1, length 128, scope host, permanent.
-pub fn interfaces6() -> Result<Vec<u8>> {
-    text(String::from("00000000000000000000000000000001 01 80 10 80       lo\n"))
-}
-
 /// Linux' title for the wider addresses.
 fn title(family: u16, v4: &str) -> String {
     match family {

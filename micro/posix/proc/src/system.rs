@@ -139,7 +139,7 @@ pub const ROWS: &[Row] = &[
     ("sys/net/ipv6/bindv6only", Entry::Fixed("0\n")),
     ("sys/net/ipv6/conf/all/disable_ipv6", Entry::Fixed("0\n")),
     ("sys/net/ipv6/conf/lo/disable_ipv6", Entry::Fixed("0\n")),
-    ("sys/net/ipv6/conf/eth0/disable_ipv6", Entry::Fixed("1\n")),
+    ("sys/net/ipv6/conf/eth0/disable_ipv6", Entry::Text(|_| super::net::table("disable_ipv6"))),
     ("sys/net/ipv6/auto_flowlabels", Entry::Fixed("0\n")),
     ("sys/net/ipv6/ip6frag_time", Entry::Fixed("60\n")),
     ("sys/net/ipv6/ip_nonlocal_bind", Entry::Fixed("0\n")),

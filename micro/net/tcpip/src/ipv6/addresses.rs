@@ -62,6 +62,23 @@ impl Address {
         self.state == State::Assigned
     }
 
+    /// IFA_F_* of linux/if_addr.h.
+    pub fn flags(&self, now: u64) -> u32 {
+        const DUPLICATE: u32 = 8;
+        const DEPRECATED: u32 = 0x20;
+        const TENTATIVE: u32 = 0x40;
+        const PERMANENT: u32 = 0x80;
+        let state = match self.state {
+            State::Tentative { .. } => TENTATIVE,
+            State::Duplicate => TENTATIVE | DUPLICATE,
+            State::Assigned => 0,
+        };
+        let is_deprecated = self.preferred_until <= now;
+        state
+            | if is_deprecated { DEPRECATED } else { 0 }
+            | if self.valid_until == FOREVER { PERMANENT } else { 0 }
+    }
+
     pub fn is_tentative(&self) -> bool {
         matches!(self.state, State::Tentative { .. })
     }

@@ -5,7 +5,6 @@ use super::addresses::FOREVER;
 use super::numbers::Scoped;
 use super::wire::MIN_MTU;
 use super::{DEVICE, V6};
-use crate::families::is_group;
 use crate::ip::Route;
 use crate::wire::IPV4;
 use abi::{Result, errno::*};
@@ -163,9 +162,8 @@ impl V6 {
         is_known: impl Fn(Ipv4Addr) -> bool,
     ) -> Result<Route> {
         let destination = self.numbers.get(to).ok_or(ENETUNREACH)?.address;
-        let is_direct =
-            is_group(to) || super::wire::is_link_local(&destination) || self.routes.is_on_link(&destination);
-        let next_hop = if is_direct { to } else { self.router(is_known).ok_or(ENETUNREACH)? };
+        let next_hop =
+            if self.is_direct(&destination) { to } else { self.router(is_known).ok_or(ENETUNREACH)? };
         let source = match self.numbers.get(source) {
             Some(_) => source,
             None => self.addresses.source_to(&destination).ok_or(EADDRNOTAVAIL)?.number,
@@ -173,6 +171,26 @@ impl V6 {
         // The rest of the stack counts a header of IPv4, which is so much shorter.
         let mtu = self.routes.path_mtu(to) - (super::wire::IPV6 - IPV4);
         Ok(Route { source, next_hop, loopback: false, mtu, interface: DEVICE })
+    }
+
+    /// The same for who only wants to know: the address that speaks, and the router if there is one on the way.
+    pub fn way(
+        &self,
+        destination: &Ipv6Addr,
+        is_known: impl Fn(Ipv4Addr) -> bool,
+    ) -> Result<(Ipv6Addr, Option<Ipv6Addr>)> {
+        let source = self.addresses.source_to(destination).ok_or(ENETUNREACH)?.address;
+        if self.is_direct(destination) {
+            return Ok((source, None));
+        }
+        let router = self.router(is_known).and_then(|number| self.numbers.get(number)).ok_or(ENETUNREACH)?;
+        Ok((source, Some(router.address)))
+    }
+
+    fn is_direct(&self, destination: &Ipv6Addr) -> bool {
+        destination.is_multicast()
+            || super::wire::is_link_local(destination)
+            || self.routes.is_on_link(destination)
     }
 
     /// RFC 4861 6.3.6: one that answers is better than one that may be gone. What a program said comes first.

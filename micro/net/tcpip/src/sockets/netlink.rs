@@ -6,6 +6,8 @@
 mod answer;
 #[cfg(feature = "interfaces")]
 mod change;
+#[cfg(feature = "ipv6")]
+mod ipv6;
 #[cfg(not(feature = "interfaces"))]
 mod limited;
 mod message;

@@ -143,6 +143,10 @@ impl NetlinkSocket {
                 {
                     parts.put(&message::loopback6(&interface, reply)?)?;
                 }
+                #[cfg(feature = "ipv6")]
+                if let Some(v6) = stack.ip.v6.as_ref().filter(|_| is_v6) {
+                    super::ipv6::addresses(v6, reply, &mut |message| parts.put(&message))?;
+                }
                 Ok(())
             })?,
             RTM_GETROUTE if !dump => {
@@ -169,13 +173,16 @@ impl NetlinkSocket {
                 }
                 v6_rules(is_v6, reply, &mut parts)
             })?,
-            #[cfg(feature = "interfaces")]
-            RTM_GETNEIGH if dump => {
-                self.net
-                    .look(|stack| neighbours::table(stack, request, reply, &mut |entry| parts.put(&entry)))?;
-            }
-            #[cfg(not(feature = "interfaces"))]
-            RTM_GETNEIGH if dump => {}
+            RTM_GETNEIGH if dump => self.net.look(|stack| {
+                #[cfg(feature = "interfaces")]
+                neighbours::table(stack, request, reply, &mut |entry| parts.put(&entry))?;
+                #[cfg(feature = "ipv6")]
+                if let Some(v6) = stack.ip.v6.as_ref().filter(|_| is_v6) {
+                    super::ipv6::neighbours(v6, &stack.ip.neighbours, reply, &mut |entry| parts.put(&entry))?;
+                }
+                let _ = stack;
+                Ok(())
+            })?,
             // Namespaces have no numbers for each other, and nobody can give them some.
             RTM_GETNSID if dump => {}
             RTM_GETNSID => return self.answer_one(number_of_namespace(request, reply), request),

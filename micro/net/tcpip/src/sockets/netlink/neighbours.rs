@@ -33,7 +33,7 @@ pub(super) fn table(
     }
     let wanted = request.get(20..24).map_or(Ok(0), number)?;
     stack.ip.neighbours.each(&mut |(index, address), shown| {
-        if wanted != 0 && *index != wanted {
+        if wanted != 0 && *index != wanted || crate::families::is_v6(*address) {
             return Ok(());
         }
         let (state, mac) = match shown {
@@ -67,7 +67,7 @@ pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> 
     for attribute in attributes(request, NDMSG)? {
         let (kind, data) = attribute?;
         match kind & 0x3fff {
-            NDA_DST => to = Some(v4(data).map_err(|_| EINVAL)?),
+            NDA_DST => to = Some(v4(data).ok().filter(|to| !crate::families::is_v6(*to)).ok_or(EINVAL)?),
             NDA_LLADDR => mac = Some(data.first_chunk().copied().ok_or(EINVAL)?),
             _ => {}
         }

@@ -200,6 +200,10 @@ pub(super) fn table(
                 .attribute(RTA_DST, &Ipv6Addr::LOCALHOST.octets());
             put(message.attribute(RTA_OIF, &LOOPBACK.to_ne_bytes()).finish()?)?;
         }
+        #[cfg(feature = "ipv6")]
+        if let Some(v6) = &stack.ip.v6 {
+            super::ipv6::routes(v6, reply, put)?;
+        }
     }
     Ok(())
 }
@@ -266,7 +270,7 @@ struct Way {
     interface: u32,
     kind: u8,
     source: [u8; 16],
-    gateway: Option<Ipv4Addr>,
+    gateway: Option<[u8; 16]>,
 }
 
 fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno> {
@@ -280,7 +284,11 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
         let own = to.is_loopback() || to.is_unspecified();
         let source = Ipv6Addr::LOCALHOST.octets();
         let way = Way { interface: LOOPBACK, kind: RTN_LOCAL, source, gateway: None };
-        return if own && goes(LOOPBACK) { Ok(way) } else { Err(ENETUNREACH) };
+        return match own {
+            true if goes(LOOPBACK) => Ok(way),
+            false => found6(stack, &to).filter(|way| goes(way.interface)).ok_or(ENETUNREACH),
+            true => Err(ENETUNREACH),
+        };
     }
     let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
     let to = question.to.map_or(Ipv4Addr::UNSPECIFIED, four);
@@ -299,10 +307,40 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
         () if route.loopback => RTN_LOCAL,
         () => RTN_UNICAST,
     };
-    let mut source = [0; 16];
-    source[..4].copy_from_slice(&from.unwrap_or(route.source).octets());
+    let source = sixteen(from.unwrap_or(route.source));
     let direct = route.loopback || route.next_hop == to;
-    Ok(Way { interface, kind, source, gateway: (!direct).then_some(route.next_hop) })
+    Ok(Way { interface, kind, source, gateway: (!direct).then(|| sixteen(route.next_hop)) })
+}
+
+/// The way to an address of IPv6 that is not `::1`.
+#[cfg(feature = "ipv6")]
+fn found6(stack: &Stack, to: &Ipv6Addr) -> Option<Way> {
+    let v6 = stack.ip.v6.as_ref()?;
+    if let Some(own) = v6.addresses.get(to).filter(|own| own.is_assigned()) {
+        return Some(Way {
+            interface: LOOPBACK,
+            kind: RTN_LOCAL,
+            source: own.address.octets(),
+            gateway: None,
+        });
+    }
+    let is_known = |hop| stack.ip.neighbours.known((DEVICE, hop)).is_some();
+    let (source, hop) = v6.way(to, is_known).ok()?;
+    let kind = if to.is_multicast() { RTN_MULTICAST } else { RTN_UNICAST };
+    let gateway = hop.map(|hop| hop.octets());
+    Some(Way { interface: DEVICE, kind, source: source.octets(), gateway })
+}
+
+#[cfg(not(feature = "ipv6"))]
+fn found6(_: &Stack, _: &Ipv6Addr) -> Option<Way> {
+    None
+}
+
+/// An address of IPv4 as the first four of sixteen bytes.
+fn sixteen(address: Ipv4Addr) -> [u8; 16] {
+    let mut out = [0; 16];
+    out[..4].copy_from_slice(&address.octets());
+    out
 }
 
 impl Way {
@@ -329,7 +367,7 @@ impl Way {
             message = message.attribute(RTA_PREFSRC, &self.source[..length]);
         }
         if let Some(gateway) = self.gateway {
-            message = message.attribute(RTA_GATEWAY, &gateway.octets());
+            message = message.attribute(RTA_GATEWAY, &gateway[..length]);
         }
         // Nobody's route, and nothing in `struct rta_cacheinfo`: no route has an end here. Linux ends with these two, and nmap
         // does not read the last attribute.
