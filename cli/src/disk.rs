@@ -66,6 +66,8 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     config.epoch_ns = None;
     config.published = Vec::new();
     config.dhcp = asks;
+    // With --set ipv6=on routers are asked as well.
+    config.ipv6.is_automatic = asks && spec.ipv6;
     config.dns = spec.dns.iter().map(std::net::Ipv4Addr::octets).collect();
 
     let progress = Progress::new();

@@ -702,6 +702,17 @@ impl Ip {
         self.groups.hears(from, group) || self.hears6(group)
     }
 
+    /// A socket goes, which was in these groups.
+    pub(crate) fn leave_groups(&mut self, socket: &crate::multicast::Choices) {
+        self.groups.leave_all(socket);
+        #[cfg(feature = "ipv6")]
+        for group in socket.groups() {
+            if let Some(of) = self.address_of(group).filter(|_| is_v6(group)) {
+                self.leave6(0, &of.address);
+            }
+        }
+    }
+
     /// Broadcasts a request for an address; for our own it is the announcement of RFC 5227 2.3.
     pub fn ask(&mut self, target: Ipv4Addr) {
         if let (Some(c), Some(info)) = (self.configuration, self.info) {

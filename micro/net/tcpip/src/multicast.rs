@@ -20,6 +20,9 @@ pub struct Choices {
     pub ttl: u8,
     /// IP_MULTICAST_LOOP: this machine hears what it sends.
     pub loops: bool,
+    /// The same of IPv6: IPV6_MULTICAST_HOPS and IPV6_MULTICAST_LOOP.
+    pub hops: u8,
+    pub loops6: bool,
     /// IP_MULTICAST_IF: where multicasts of an unbound socket leave, by the interface's address; and what the program gave.
     pub source: Option<Ipv4Addr>,
     pub address: Ipv4Addr,
@@ -29,7 +32,15 @@ pub struct Choices {
 
 impl Default for Choices {
     fn default() -> Choices {
-        Choices { ttl: 1, loops: true, source: None, address: Ipv4Addr::UNSPECIFIED, groups: Vec::new() }
+        Choices {
+            ttl: 1,
+            loops: true,
+            hops: 1,
+            loops6: true,
+            source: None,
+            address: Ipv4Addr::UNSPECIFIED,
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -39,6 +50,22 @@ impl Choices {
     pub(crate) fn each_address(&self, look: &mut dyn FnMut(Ipv4Addr)) {
         self.source.iter().for_each(|source| look(*source));
         self.groups.iter().for_each(|(group, _)| look(*group));
+    }
+
+    /// How far a multicast to that group goes.
+    pub fn hops_to(&self, group: Ipv4Addr) -> u8 {
+        if is_v6(group) { self.hops } else { self.ttl }
+    }
+
+    /// Whether this machine hears what it sends to the group.
+    pub fn loops_to(&self, group: Ipv4Addr) -> bool {
+        if is_v6(group) { self.loops6 } else { self.loops }
+    }
+
+    /// Groups that it is in.
+    #[cfg(feature = "ipv6")]
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.groups.iter().map(|(group, _)| *group)
     }
 
     /// The address that the program wants multicasts to leave with, if `destination` is one.

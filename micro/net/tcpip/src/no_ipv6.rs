@@ -56,6 +56,12 @@ impl Ip {
         Sum::pseudo6(protocol, length)
     }
 
+    pub(crate) fn join6(&mut self, _: u64, _: Ipv6Addr) -> bool {
+        false
+    }
+
+    pub(crate) fn leave6(&mut self, _: u64, _: &Ipv6Addr) {}
+
     pub(crate) fn settle6(&mut self, _: u64) {}
 
     #[inline]

@@ -171,7 +171,7 @@ impl Raw {
 
     pub fn close(&mut self, ip: &mut Ip, id: Id) {
         if let Some(socket) = self.sockets.remove(id) {
-            ip.groups.leave_all(&socket.multicast);
+            ip.leave_groups(&socket.multicast);
         }
     }
 
@@ -289,7 +289,7 @@ impl Raw {
             Some(_) => return Err(EINVAL),
             None => bound.unwrap_or(route.source),
         };
-        let usual = if is_group(to) { socket.multicast.ttl } else { socket.ttl };
+        let usual = if is_group(to) { socket.multicast.hops_to(to) } else { socket.ttl };
         let mut header = Header {
             source,
             destination: to,
@@ -333,7 +333,7 @@ impl Raw {
             payload = &bytes[length..];
         }
         let head = buffer_of(ip, payload)?;
-        ip.hear_too(socket.multicast.loops, &route, &header, &head);
+        ip.hear_too(socket.multicast.loops_to(to), &route, &header, &head);
         // It goes to where it was told to go, whatever a header of the program's says.
         ip.send_datagram_by(now, &route, &header, head, None);
         Ok(())
@@ -369,7 +369,7 @@ impl Raw {
             let tos = front[0] << 4 | front[1] >> 4;
             return transmit(ip, now, &Header { protocol: front[6], ttl: front[7], tos, ..*header }, payload);
         }
-        let loops = socket.multicast.loops;
+        let loops = socket.multicast.loops_to(header.destination);
         let Some(at) = socket.checksum_at else { return transmit_by(ip, now, route, loops, header, bytes) };
         let mut message = Vec::new();
         message.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;

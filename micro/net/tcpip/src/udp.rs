@@ -434,11 +434,11 @@ impl Udp {
             None => *local.ip(),
         };
         let usual = match () {
-            () if is_group(destination) => socket.multicast.ttl,
+            () if is_group(destination) => socket.multicast.hops_to(destination),
             () if is_v6(destination) => socket.hops,
             () => socket.ttl,
         };
-        let loops = socket.multicast.loops;
+        let loops = socket.multicast.loops_to(destination);
         let (ttl, tos) = (choice.ttl.unwrap_or(usual), choice.tos.unwrap_or(socket.tos));
         let header = Header { source, destination, protocol: wire::PROTOCOL_UDP, tos, ttl };
         let mut head = datagram_buffer(ip, bytes.len() + wire::UDP).ok_or(ENOBUFS)?;
@@ -661,7 +661,7 @@ impl Udp {
         if let Some(local) = socket.local {
             self.release(id, local.port());
         }
-        ip.groups.leave_all(&socket.multicast);
+        ip.leave_groups(&socket.multicast);
         socket.queue.into_iter().for_each(|d| ip.recycle_packet(d.data));
     }
 }

@@ -184,3 +184,54 @@ fn switches_hear_of_memberships_and_queries_are_answered() {
     world.run(2 * SECOND);
     assert!(reports().is_empty(), "RFC 3810 6.2: a query is of the link");
 }
+
+#[test]
+fn sockets_are_in_groups_of_the_link_and_switches_hear_when_they_leave() {
+    let world = world(Faults { delay: MS, ..Faults::default() }, 0);
+    world.run(3 * SECOND);
+    let heard = listen_to(&world.a);
+    let (a, b) = (datagram(&world.a), datagram(&world.b));
+    a.bind(&caller(), &at("::", 9)).unwrap();
+    let group = [&ip("ff05::1234").octets()[..], &2i32.to_ne_bytes()].concat();
+    let hears = || {
+        assert_eq!(say(&*b, &at("ff05::1234", 9), b"all"), Ok(3));
+        world.run(10 * MS);
+        receive(&*a, 9).is_ok()
+    };
+    assert!(!hears());
+    a.set_option(41, 20, &group).unwrap();
+    assert_eq!(a.set_option(41, 20, &group), Err(EADDRINUSE));
+    assert_eq!(a.set_option(41, 20, &group[..19]), Err(EINVAL));
+    let other = [&ip("ff05::1234").octets()[..], &9i32.to_ne_bytes()].concat();
+    assert_eq!(a.set_option(41, 20, &other), Err(ENODEV));
+    assert!(hears());
+    world.run(3 * SECOND);
+    // RFC 3810 5.2.12: 4 and 3 are the record's types.
+    let told = |kind: u8| {
+        let all = std::mem::take(&mut *heard.lock().unwrap());
+        let is_it = |f: &&Vec<u8>| {
+            f[20] == 0 && f[62] == 143 && f[70] == kind && f[74..90] == ip("ff05::1234").octets()
+        };
+        all.iter().filter(is_it).count()
+    };
+    assert_eq!(told(4), 2);
+    a.set_option(41, 21, &group).unwrap();
+    assert_eq!(a.set_option(41, 21, &group), Err(EADDRNOTAVAIL));
+    world.run(3 * SECOND);
+    assert!(told(3) > 0 && !hears());
+    // A socket that goes leaves its groups; hops are those of multicasts.
+    a.set_option(41, 20, &group).unwrap();
+    set(&*b, 18, 7);
+    let sent = listen_to(&world.b);
+    assert!(hears());
+    assert!(
+        sent.lock()
+            .unwrap()
+            .iter()
+            .any(|f| f[20] == UDP && f[21] == 7 && f[..6] == [0x33, 0x33, 0, 0, 0x12, 0x34])
+    );
+    heard.lock().unwrap().clear();
+    drop(a);
+    world.run(3 * SECOND);
+    assert!(told(3) > 0);
+}

@@ -5,6 +5,7 @@ use super::domain::{Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::membership::{self, Of};
+use super::membership6;
 use super::message;
 use super::options::{int_or_byte, time_to_live};
 use super::{IPPROTO_UDP, ioctl};
@@ -129,7 +130,12 @@ impl DatagramSocket {
                 self.with(|s| int(value).map(|n| s.receive_errors6 = n != 0))?;
                 self.ipv6.lock().keep(name, value)
             }
-            _ => self.ipv6.lock().keep(name, value),
+            _ => match membership6::set(&self.net, Of::Udp(self.id), name, value) {
+                // What is told to programs that ask.
+                Err(ENOPROTOOPT) => self.ipv6.lock().keep(name, value),
+                Ok(()) if ipv6::is_kept(name) => self.ipv6.lock().keep(name, value),
+                done => done,
+            },
         }
     }
 
@@ -231,7 +237,8 @@ impl DatagramSocket {
             let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
             let remote = socket.remote.ok_or(ENOTCONN)?;
             let route = s.ip.route(*remote.ip()).map_err(|_| ENOTCONN)?;
-            Ok(from_int(route.mtu as i64))
+            let shorter = if is_v6(*remote.ip()) && !route.loopback { 20 } else { 0 };
+            Ok(from_int((route.mtu + shorter) as i64))
         })
     }
 }

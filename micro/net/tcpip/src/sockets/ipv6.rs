@@ -27,7 +27,9 @@ const IPV6_2292HOPLIMIT: u32 = 8;
 const IPV6_FLOWINFO: u32 = 11;
 pub const IPV6_MULTICAST_IF: u32 = 17;
 pub const IPV6_MULTICAST_HOPS: u32 = 18;
-const IPV6_MULTICAST_LOOP: u32 = 19;
+pub const IPV6_MULTICAST_LOOP: u32 = 19;
+pub const IPV6_ADD_MEMBERSHIP: u32 = 20;
+pub const IPV6_DROP_MEMBERSHIP: u32 = 21;
 const IPV6_MTU_DISCOVER: u32 = 23;
 pub const IPV6_MTU: u32 = 24;
 pub const IPV6_RECVERR: u32 = 25;
@@ -136,6 +138,11 @@ impl Options {
     pub fn value(&self, name: u32) -> Result<Vec<u8>> {
         self.get(name).map(from_int)
     }
+}
+
+/// Whether getsockopt(2) is told it.
+pub fn is_kept(name: u32) -> bool {
+    KEPT.iter().any(|(kept, ..)| *kept == name)
 }
 
 /// Hops of a packet: -1 is the default.

@@ -42,7 +42,7 @@ pub enum Of {
 
 impl Of {
     /// With the groups of the machine.
-    fn choices(self, stack: &mut Stack) -> Result<(&mut Choices, &mut Groups)> {
+    pub(super) fn choices(self, stack: &mut Stack) -> Result<(&mut Choices, &mut Groups)> {
         let choices = match self {
             Of::Udp(id) => stack.udp.sockets.get_mut(id).map(|socket| &mut socket.multicast),
             Of::Raw(id) => stack.raw.sockets.get_mut(id).map(|socket| &mut socket.multicast),

@@ -11,6 +11,7 @@ mod ioctl_changes;
 mod ipv6;
 mod kept;
 mod membership;
+mod membership6;
 mod message;
 pub(crate) mod netlink;
 mod options;

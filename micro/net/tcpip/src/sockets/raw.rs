@@ -6,6 +6,7 @@ use super::ioctl;
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::membership::{self, Of};
+use super::membership6;
 use super::message;
 use super::options::{int_or_byte, time_to_live};
 use crate::families::{Families, LOOPBACK6};
@@ -146,7 +147,11 @@ impl RawSocket {
             ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.ttl = n)),
             ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
             ipv6::IPV6_ADDRFORM => Err(ENOPROTOOPT),
-            _ => self.ipv6.lock().keep(name, value),
+            _ => match membership6::set(&self.net, Of::Raw(self.id), name, value) {
+                Err(ENOPROTOOPT) => self.ipv6.lock().keep(name, value),
+                Ok(()) if ipv6::is_kept(name) => self.ipv6.lock().keep(name, value),
+                done => done,
+            },
         }
     }
 
