@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The local APIC (Intel SDM volume 3, chapter 11), its timer, and the I/O APIC (82093AA). It is an xAPIC, whose registers are in
-//! memory, unless firmware has made an x2APIC of it.
+//! memory, unless firmware has made an x2APIC of it, or it is Xen's.
 
 use crate::physical_to_virtual;
 use crate::windows::Line;
 use crate::x86::{self, physical, rdmsr, wrmsr};
+use crate::xen;
 use api_plat::MOST_CPUS;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -138,6 +139,11 @@ impl Registers for Own {
 pub fn initialize(deadlines: bool, kvm_features: u32) {
     // SAFETY: every processor with an APIC has the register.
     let base = unsafe { rdmsr(x86::IA32_APIC_BASE) };
+    let base = if xen::has_x2apic() { base | EXTENDED } else { base };
+    if xen::has_x2apic() {
+        // SAFETY: CPUID says that the processor has the mode.
+        unsafe { wrmsr(x86::IA32_APIC_BASE, base) };
+    }
     BASE.store(base & 0x000f_ffff_ffff_f000, Ordering::Relaxed);
     IS_EXTENDED.store(base & EXTENDED != 0, Ordering::Relaxed);
     DEADLINES.store(deadlines, Ordering::Relaxed);

@@ -36,6 +36,8 @@ unsafe extern "C" {
     // The linker script's.
     pub safe static __gate_end: Label;
     pub safe static __rodata_end: Label;
+    #[cfg(feature = "xen")]
+    pub safe static unilith_hypercalls: Label;
 }
 
 /// The guard pages of the boot processor's stacks, lowest first.

@@ -2,7 +2,7 @@
 //! From the first Rust code to the kernel's main function.
 
 use crate::windows::{VirtioWindow, Windows};
-use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, power, pvh, serial, windows};
+use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, power, pvh, serial, windows, xen};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,6 +15,7 @@ use plat_x86::crash;
 /// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_pc_main(start_info: u64) -> ! {
+    xen::begin();
     serial::initialize();
     let processor = cpu::initialize();
     let rate = clock::told(&processor);
@@ -100,7 +101,7 @@ pub fn virtio_windows() -> Windows {
     let told = WINDOWS.lock().clone();
     if !told.is_empty() {
         Windows::Told(told)
-    } else if pci::is_there() {
+    } else if xen::is_on() || pci::is_there() {
         Windows::None
     } else {
         Windows::Guessed(windows::microvm(apic::has_second_io_apic()).collect())

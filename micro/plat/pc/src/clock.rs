@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How fast the clock (the time-stamp counter) runs, and the wall clock at the start.
 //!
-//! The rate is told by the hypervisor (the paravirtual clock of KVM, or the leaf that VMware introduced) or by the
+//! The rate is told by the hypervisor (the paravirtual clock of KVM or Xen, or the leaf that VMware introduced) or by the
 //! processor (CPUID leaf 0x15). Under TCG nobody tells: it is measured against the timer of the local APIC, which counts
 //! the virtual clock of QEMU or KVM in nanoseconds. The measurement costs no waiting: the APIC counts from the first
 //! moment, and is read whenever the timer is set, over longer and longer times, until it is good enough. The timer's
@@ -10,7 +10,7 @@
 
 use crate::processor::Processor;
 use crate::x86::{physical, without_interrupts, wrmsr};
-use crate::{apic, asm, processors, rtc};
+use crate::{apic, asm, processors, rtc, xen};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use plat_x86::clock::{ClockPage, wall_at_zero};
 use plat_x86::{crash, rdtsc};
@@ -56,6 +56,9 @@ pub fn tsc_at(ns: u64) -> u64 {
 
 /// The rate when hypervisor or processor tell it.
 pub fn told(processor: &Processor) -> Option<u64> {
+    if let Some(rate) = xen::shared::rate() {
+        return Some(rate);
+    }
     if processor.kvm_features & KVM_FEATURE_CLOCKSOURCE2 != 0
         && let Some(rate) = kvm_clock()
     {
@@ -125,9 +128,13 @@ fn kvm_wall() -> Option<u64> {
     let wall = seconds * 1_000_000_000 + u64::from(KVM_WALL.nanoseconds.load(Ordering::Relaxed));
     let system = KVM_TIME.system_time.load(Ordering::Relaxed);
     let then = KVM_TIME.tsc_timestamp.load(Ordering::Relaxed);
+    (seconds != 0).then(|| zero_of_wall(wall + system, then))
+}
+
+/// The wall clock at our zero, when it was `wall` at a value of the time-stamp counter.
+fn zero_of_wall(wall: u64, tsc: u64) -> u64 {
     let rate = PAGE.rate.load(Ordering::Relaxed);
-    (seconds != 0)
-        .then(|| wall_at_zero(wall + system, then.wrapping_sub(asm::unilith_first_tsc) as i64, rate))
+    wall_at_zero(wall, tsc.wrapping_sub(asm::unilith_first_tsc) as i64, rate)
 }
 
 /// One reading of the APIC's counter with the time-stamp counter around it.
@@ -259,6 +266,7 @@ pub fn restarted(count: u32, set: impl FnOnce()) {
 /// Sets the wall clock: what the hypervisor says, which is exact; else what the host said before it started this machine,
 /// or the device where that is later, for the machine's start takes time that is in nobody's clock.
 pub fn set_wall_clock(epoch_ns: Option<u64>) {
-    let wall = kvm_wall().unwrap_or_else(|| rtc::wall_since(epoch_ns, unilith_plat_now_ns()));
+    let told = kvm_wall().or_else(|| xen::shared::wall().map(|(wall, tsc)| zero_of_wall(wall, tsc)));
+    let wall = told.unwrap_or_else(|| rtc::wall_since(epoch_ns, unilith_plat_now_ns()));
     unilith_plat_set_wall_ns(wall);
 }

@@ -50,3 +50,14 @@ global_asm!(
 );
 
 global_asm!(include_str!("memory_functions.s"));
+
+// Xen writes the code of its calls there.
+#[cfg(feature = "xen")]
+global_asm!(
+    ".pushsection .text.unilith_hypercalls,\"ax\",@progbits",
+    ".balign 4096",
+    ".globl unilith_hypercalls",
+    "unilith_hypercalls: .skip 4096, 0xcc",
+    ".popsection",
+    options(att_syntax)
+);

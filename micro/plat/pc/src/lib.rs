@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The platform of a PC: guest of QEMU (q35, microvm), Firecracker or Cloud Hypervisor, entered by PVH. Implements every symbol of
+//! The platform of a PC: guest of QEMU (q35, microvm), Firecracker, Cloud Hypervisor or Xen, entered by PVH. Implements every symbol of
 //! `api-plat`; `docs/explanation/entry.md` explains the design of boot, entry and exit.
 //!
 //! Invariants this crate owns:
@@ -92,6 +92,12 @@ mod trap;
 #[cfg_attr(test, allow(dead_code))]
 mod windows;
 pub mod x86;
+#[cfg(all(not(test), feature = "xen"))]
+pub mod xen;
+#[cfg(any(test, not(feature = "xen")))]
+#[path = "no_xen.rs"]
+#[cfg_attr(test, allow(dead_code))]
+mod xen;
 
 #[cfg(not(test))]
 pub use apic::message;

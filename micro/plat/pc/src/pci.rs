@@ -46,7 +46,7 @@ pub struct Function {
 
 /// True on a machine with PCI: every one has its host bridge at 0.
 pub fn is_there() -> bool {
-    Function { bus: 0, device: 0, function: 0 }.id().0 != 0xffff
+    !crate::xen::is_on() && Function { bus: 0, device: 0, function: 0 }.id().0 != 0xffff
 }
 
 /// All functions that firmware lets be reached; none on a machine without PCI.

@@ -3,6 +3,7 @@
 
 use crate::serial::{self, unilith_machine_write_raw};
 use crate::x86::{inb, outb, outl, outw};
+use crate::xen;
 use api_boot::{EXIT_PORT, STATUS_PORT, Status};
 use core::arch::asm;
 use core::fmt::Write;
@@ -60,6 +61,9 @@ static LISTENER: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// what a person has to know on its console.
 fn listener() -> u8 {
     if LISTENER.load(Ordering::Relaxed) == UNKNOWN {
+        if xen::is_on() {
+            return UNHEARD;
+        }
         // SAFETY: nothing else is at this port.
         let answer = unsafe { inb(STATUS_PORT) };
         let heard = u16::from(answer) == STATUS_PORT;
@@ -103,6 +107,9 @@ fn unilith_plat_status(status: &Status) {
 #[unsafe(no_mangle)]
 fn unilith_plat_power_off(status: &Status) -> ! {
     unilith_plat_status(status);
+    xen::tell_end(status);
+    // Xen knows of ends and of crashes. A program that ends with a code has not crashed.
+    xen::shut_down(!matches!(status, Status::Exit { .. }));
     off(matches!(status, Status::Exit { code: 0 }))
 }
 
@@ -116,6 +123,7 @@ fn unilith_machine_failed(reason: &str) -> ! {
     }
     let _ = writeln!(port);
     drop(port);
+    xen::shut_down(true);
     off(false)
 }
 

@@ -4,12 +4,15 @@
 //! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
 //! the port's receive interrupt is off, and a break still interrupts.
 //!
+//! On Xen the console's ring takes its place, and there are no ports.
+//!
 //! Where there is no second port for status lines they go over this one ([`share`]), as `api-boot` says. A monitor of that kind
 //! sends no break either: what it can send is Ctrl-Alt-Del, and that counts as one ([`keyboard`]).
 
 use crate::interrupt;
 use crate::windows::Line;
 use crate::x86::{inb, outb};
+use crate::xen;
 use api_boot::{STATUS_BEGIN, STATUS_END, encode_port};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -50,6 +53,9 @@ const EARLY_VALID: u32 = 0x100;
 
 /// Turns the FIFOs on, with an interrupt from the first byte on.
 pub fn initialize() {
+    if xen::is_on() {
+        return;
+    }
     if line_status() & DATA_READY != 0 {
         // SAFETY: the port is the console's alone.
         EARLY.store(u32::from(unsafe { inb(DATA) }) | EARLY_VALID, Ordering::Relaxed);
@@ -85,6 +91,9 @@ pub fn share() {
 }
 
 fn send(bytes: &[u8]) {
+    if let Some(console) = xen::console() {
+        return console.write(bytes);
+    }
     for chunk in bytes.chunks(FIFO) {
         // Monitors take bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
         while line_status() & TRANSMITTER_EMPTY == 0 {
@@ -124,6 +133,9 @@ pub fn write_status_raw(bytes: &[u8]) {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_console_read(to: &mut [u8]) -> usize {
+    if let Some(console) = xen::console() {
+        return console.read(to);
+    }
     let mut n = 0;
     let early = EARLY.load(Ordering::Relaxed);
     if early != 0 && !to.is_empty() {
@@ -158,6 +170,13 @@ fn unilith_plat_console_read(to: &mut [u8]) -> usize {
 #[unsafe(no_mangle)]
 fn unilith_plat_on_console(handler: fn()) {
     let first = HANDLER.swap(handler as *mut (), Ordering::AcqRel).is_null();
+    if let Some(console) = xen::console() {
+        if first {
+            console.listen(|_| call_handler());
+        }
+        // What came before may not raise the interrupt.
+        return handler();
+    }
     if first && let Err(e) = interrupt::route(LINE, interrupted, 0) {
         log::error!("console: no interrupt vector: {e:?}");
     }

@@ -2,7 +2,7 @@
 //! The one-shot timer.
 
 use crate::x86::{IA32_TSC_DEADLINE, wrmsr};
-use crate::{apic, clock};
+use crate::{apic, clock, xen};
 use api_plat::{Frame, MOST_CPUS, upcall};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,9 +54,9 @@ fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
     let count = if deadline_ns == u64::MAX {
         0
     } else {
-        // The counter has 32 bits of nanoseconds; what is further away takes more than one turn.
+        // The counter has 32 bits of nanoseconds, or of Xen's ticks; what is further away takes more than one turn.
         let left = deadline_ns.saturating_sub(clock::now_in_interrupt());
-        left.clamp(1, u64::from(u32::MAX)) as u32
+        left.div_ceil(xen::timer_tick_ns()).clamp(1, u64::from(u32::MAX)) as u32
     };
     start(count);
 }
