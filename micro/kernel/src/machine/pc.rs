@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A PC: its devices are virtio devices, its network device may be one of Intel's cards.
+//! A PC: its devices are virtio devices, its network device may be one of Intel's cards, or Xen's.
 
 #[cfg(feature = "vsock")]
 mod stream;
@@ -83,6 +83,8 @@ pub fn devices() -> Devices {
     }
     #[cfg_attr(not(feature = "vsock"), allow(unused_mut))]
     let mut devices = Devices(virtio::start());
+    #[cfg(feature = "xen")]
+    xen::start();
     #[cfg(feature = "volumes")]
     for channel in virtio::ninep::channels() {
         ninep::register(channel.tag(), Arc::new(Export(channel.clone())));
@@ -101,6 +103,10 @@ impl Devices {
     #[cfg(any(feature = "net-tcpip", feature = "linked"))]
     pub fn network(&mut self, offloads: bool) -> Option<Arc<dyn NetDevice>> {
         let Some(index) = self.0.iter().position(|d| d.kind() == Kind::NETWORK) else {
+            #[cfg(feature = "xen")]
+            if let Some(device) = xen::net::start(offloads) {
+                return Some(device);
+            }
             #[cfg(feature = "e1000")]
             return e1000::start();
             #[cfg(not(feature = "e1000"))]

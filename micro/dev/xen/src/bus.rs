@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the two ends of a device agree (`io/xenbus.h`): each has a folder in xenstore with what it offers and a state, a number.
+
+use crate::control;
+use crate::message::names;
+use crate::store::Channel;
+use abi::{Result, errno::EIO, errno::ENODEV, errno::ETIMEDOUT};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Display;
+use plat_pc::xen::event;
+
+pub const INIT_WAIT: u32 = 2;
+pub const CONNECTED: u32 = 4;
+
+/// How long the other end may take for a step.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Between two looks at its state.
+const AGAIN_NS: u64 = 2_000_000;
+
+/// This machine's end of a device.
+pub struct Device {
+    folder: String,
+    backend: String,
+    /// Which domain the other end is in.
+    pub domain: u16,
+}
+
+/// The first device of a kind (`vif`, `vbd`) that has another end. There may be none.
+pub fn first(kind: &str) -> Option<Device> {
+    let store = control::store()?;
+    let list = store.list(&format!("device/{kind}")).ok()?;
+    names(&list).find_map(|name| Device::open(format!("device/{kind}/{name}")).ok())
+}
+
+impl Device {
+    fn open(folder: String) -> Result<Device> {
+        let store = control::store().ok_or(ENODEV)?;
+        let backend = store.read(&format!("{folder}/backend"))?;
+        let domain = store.number(&format!("{folder}/backend-id"))?;
+        Ok(Device { folder, backend, domain })
+    }
+
+    /// What this end's folder says.
+    pub fn setting(&self, key: &str) -> Result<String> {
+        control::store().ok_or(ENODEV)?.read(&format!("{}/{key}", self.folder))
+    }
+
+    /// Whether the other end says that it can do this.
+    pub fn offers(&self, key: &str) -> bool {
+        control::store().is_some_and(|store| store.number(&format!("{}/{key}", self.backend)) == Ok(1u32))
+    }
+
+    pub fn say(&self, key: &str, value: impl Display) -> Result<()> {
+        control::store().ok_or(ENODEV)?.write(&format!("{}/{key}", self.folder), &format!("{value}"))
+    }
+
+    /// Waits until the other end is in the state, or past it.
+    pub fn wait_for(&self, state: u32) -> Result<()> {
+        let store = control::store().ok_or(ENODEV)?;
+        let deadline = api_plat::now_ns() + PATIENCE_NS;
+        loop {
+            match store.number::<u32>(&format!("{}/state", self.backend))? {
+                now if (state..=CONNECTED).contains(&now) => return Ok(()),
+                5.. => return Err(EIO),
+                _ if api_plat::now_ns() > deadline => return Err(ETIMEDOUT),
+                _ => control::Wire::of_store().map_or((), |wire| wire.wait(AGAIN_NS)),
+            }
+        }
+    }
+
+    /// A new event channel for the other end.
+    pub fn channel(&self) -> Result<u32> {
+        event::allocate(self.domain)
+    }
+}
