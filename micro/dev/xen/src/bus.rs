@@ -7,10 +7,12 @@ use crate::store::Channel;
 use abi::{Result, errno::EIO, errno::ENODEV, errno::ETIMEDOUT};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::Display;
 use plat_pc::xen::event;
 
 pub const INIT_WAIT: u32 = 2;
+pub const INITIALISED: u32 = 3;
 pub const CONNECTED: u32 = 4;
 
 /// How long the other end may take for a step.
@@ -26,11 +28,12 @@ pub struct Device {
     pub domain: u16,
 }
 
-/// The first device of a kind (`vif`, `vbd`) that has another end. There may be none.
-pub fn first(kind: &str) -> Option<Device> {
-    let store = control::store()?;
-    let list = store.list(&format!("device/{kind}")).ok()?;
-    names(&list).find_map(|name| Device::open(format!("device/{kind}/{name}")).ok())
+/// The first devices of a kind (`vif`, `vbd`) that have another end. There may be none.
+pub fn devices(kind: &str, most: usize) -> Vec<Device> {
+    let Some(store) = control::store() else { return Vec::new() };
+    let Ok(list) = store.list(&format!("device/{kind}")) else { return Vec::new() };
+    let all = names(&list).filter_map(|name| Device::open(format!("device/{kind}/{name}")).ok());
+    all.take(most).collect()
 }
 
 impl Device {
@@ -44,6 +47,16 @@ impl Device {
     /// What this end's folder says.
     pub fn setting(&self, key: &str) -> Result<String> {
         control::store().ok_or(ENODEV)?.read(&format!("{}/{key}", self.folder))
+    }
+
+    /// The device's number, the last part of its folder.
+    pub fn number(&self) -> Result<u32> {
+        self.folder.rsplit('/').next().and_then(|name| name.parse().ok()).ok_or(EIO)
+    }
+
+    /// A number that the other end's folder says.
+    pub fn told<T: core::str::FromStr>(&self, key: &str) -> Result<T> {
+        control::store().ok_or(ENODEV)?.number(&format!("{}/{key}", self.backend))
     }
 
     /// Whether the other end says that it can do this.

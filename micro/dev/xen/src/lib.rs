@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices of a guest of Xen: xenstore, where they are described and agreed on (`store.rs`, `bus.rs`), and the network device
-//! (`net.rs`). Numbers and layouts are those of Xen's `public/io/*.h`; hypercalls and event channels are the platform's.
+//! Devices of a guest of Xen: xenstore, where they are described and agreed on (`store.rs`, `bus.rs`), the network device
+//! (`net.rs`) and disks (`block.rs`). Numbers and layouts are those of Xen's `public/io/*.h`; hypercalls and event channels are the platform's.
 //!
 //! The domain at a device's other end sees the pages of its rings and buffers and nothing else of the machine: they are granted once,
 //! when the device starts, and packets are copied. So nothing need be taken back from it, and what it writes at the wrong
@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod block;
 mod bus;
 mod control;
 mod grant;

@@ -45,7 +45,7 @@ pub struct Network {
 
 /// The first network device, connected; `None` where there is none.
 pub fn start(offloads: bool) -> Option<Arc<dyn NetDevice>> {
-    let device = bus::first("vif")?;
+    let device = bus::devices("vif", 1).pop()?;
     match connect(&device, offloads) {
         Ok(network) => Some(Arc::new(network)),
         Err(e) => {

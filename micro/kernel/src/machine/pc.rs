@@ -130,6 +130,8 @@ impl Devices {
                 Err(e) => log::error!("a block device does not start: {e:?}"),
             }
         }
+        #[cfg(feature = "xen")]
+        xen::block::start(give);
         #[cfg(feature = "nvme")]
         nvme::start(give);
     }
