@@ -100,9 +100,12 @@ pub fn default_features(platform: Platform) -> Result<Vec<&'static str>> {
     Ok(on_platform(platform, &features(&BTreeMap::new())?))
 }
 
-/// The features of the kernel of containers, without the platform's: their networks may have IPv6, which is known when they start.
+/// The features of the kernel that containers have, but for the platform's: those of the default choices, and what a pod's containers may
+/// need, since its machine runs before they are known: networks with IPv6, and interfaces that programs make, which a container with
+/// CAP_NET_ADMIN has elsewhere as well.
 pub fn container_features() -> Result<Vec<&'static str>> {
-    features(&BTreeMap::from([("ipv6".to_string(), "on".to_string())]))
+    let parts = ["ipv6", "tun"].map(|part| (part.to_string(), "on".to_string()));
+    features(&BTreeMap::from(parts))
 }
 
 /// The features of a kernel that a package has, with the platform's.
@@ -113,7 +116,7 @@ pub fn packaged_features() -> Result<Vec<(Platform, Vec<&'static str>)>> {
 }
 
 /// The features with the platform's.
-fn on_platform<'a>(platform: Platform, features: &[&'a str]) -> Vec<&'a str> {
+pub fn on_platform<'a>(platform: Platform, features: &[&'a str]) -> Vec<&'a str> {
     let feature = if platform.is_process() { Some("plat-process") } else { PC_FEATURE };
     features.iter().copied().chain(feature).collect()
 }

@@ -194,3 +194,37 @@ fn the_limit_of_memory_of_a_container_of_a_pod_is_changed_while_it_runs() {
     assert_eq!(read(&engine, "waits", "pids.max"), "20");
     end(&engine, &["waits", "sandbox"]);
 }
+
+#[test]
+fn each_container_of_a_pod_has_no_more_processor_time_than_its_quota() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::make();
+    engine.start_sandbox(&pod);
+    let spin = "echo up; while :; do :; done";
+    let quota = |quota: i64, period: u64| json!({"cpu": {"quota": quota, "period": period}});
+    engine.start_member("slow", spin, |config| with_group(config, &quota(5000, 100_000)));
+    engine.start_member("free", spin, |config| with_group(config, &json!({})));
+    let throttled = |id: &str| count(&engine, id, "cpu.stat", "nr_throttled");
+    eventually("its quota is used up again and again", || throttled("slow") >= 10);
+    // Whatever the host is busy with: the time that it has had is within the periods that there were.
+    let (periods, used) =
+        (count(&engine, "slow", "cpu.stat", "nr_periods"), count(&engine, "slow", "cpu.stat", "usage_usec"));
+    // The period that has begun, and what the programs above used.
+    let most = (periods + 2) * 5000 + 50_000;
+    assert!(used <= most, "{used} us in {periods} periods");
+    assert!(count(&engine, "slow", "cpu.stat", "throttled_usec") > 0);
+    assert_eq!((throttled("free"), count(&engine, "free", "cpu.stat", "throttled_usec")), (0, 0));
+    assert!(count(&engine, "free", "cpu.stat", "usage_usec") > used);
+
+    // Without the limit it runs on, in no periods.
+    update(&engine, "slow", quota(-1, 100_000)).ok();
+    assert_eq!(read(&engine, "slow", "cpu.max"), "max 100000");
+    let before = (count(&engine, "slow", "cpu.stat", "nr_periods"), throttled("slow"));
+    let more = count(&engine, "slow", "cpu.stat", "usage_usec") + 200_000;
+    eventually("it runs on", || count(&engine, "slow", "cpu.stat", "usage_usec") > more);
+    assert_eq!((count(&engine, "slow", "cpu.stat", "nr_periods"), throttled("slow")), before);
+    // One that waits for a period far away ends when it is told to.
+    update(&engine, "free", quota(1000, 1_000_000)).ok();
+    eventually("it waits", || stats(&engine, "free")["cpu"]["throttling"]["throttledPeriods"] != json!(0));
+    end(&engine, &["free", "slow", "sandbox"]);
+}

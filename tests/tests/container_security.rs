@@ -275,6 +275,29 @@ impl Drop for Mounted {
 type Case<'a> = (&'a str, &'a dyn Fn(&mut Value), &'a str);
 
 #[test]
+fn a_container_with_the_capability_for_it_makes_bridges_and_no_other_one() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::make();
+    engine.start_sandbox(&pod);
+    let line = "busybox brctl addbr made && busybox ip link show made; echo over; exec sleep 1000";
+    let with = |some: Value| {
+        move |config: &mut Value| {
+            config["process"]["capabilities"] =
+                json!({"bounding": some.clone(), "effective": some.clone(), "permitted": some});
+        }
+    };
+    engine.start_member("may", line, with(json!(["CAP_NET_ADMIN"])));
+    engine.start_member("may-not", line, with(json!(["CAP_CHOWN"])));
+    ["may", "may-not"].iter().for_each(|id| eventually("it has tried", || engine.out(id).contains("over")));
+    assert!(engine.out("may").contains("made: <BROADCAST,MULTICAST>"), "{}", engine.out("may"));
+    assert!(engine.out("may-not").contains("Operation not permitted"), "{}", engine.out("may-not"));
+    for id in ["may", "may-not", "sandbox"] {
+        engine.run(&["delete", "--force", id]).ok();
+    }
+    engine.has_nothing_left();
+}
+
+#[test]
 fn profiles_paths_and_settings_that_are_wrong_are_refused_when_the_container_is_created() {
     let Some(engine) = engine() else { return };
     let long: Vec<Value> = (0..1000)

@@ -55,7 +55,7 @@ impl Cluster<'_> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // Engines give a runtime no time to build its kernel.
-        unilith.run(&["run", "--rm", "--machine", "process", "busybox", "true"]).ok();
+        unilith.run(&["run", "--rm", "--machine", "process", "--set", "tun=on", "busybox", "true"]).ok();
         let folder = unilith.path("cluster");
         fs::create_dir(&folder).expect("a folder can be made");
         image(unilith, &folder);

@@ -366,6 +366,7 @@ fn leave(frame: &mut Frame, mut call: Option<(u64, Result<usize>)>) {
             continue;
         }
         task::current().wait_while_held();
+        task::bandwidth::wait_while_throttled(&task::current().process);
         let restart = calls::signals::deliver(frame, call);
         call = match restart {
             Some(number) => make_again(number, frame).map(|result| (number, result)),

@@ -126,6 +126,9 @@ struct Row {
     max_memory_bytes: Option<u64>,
     user_ns: u64,
     system_ns: u64,
+    periods: u64,
+    throttled_periods: u64,
+    throttled_ns: u64,
 }
 
 /// What a container uses, in runc's form.
@@ -140,15 +143,18 @@ pub fn events(all: &Containers, args: &Events) -> Result<u8> {
     let rows = String::from_utf8_lossy(&answer.out);
     let mut rows = rows.lines().filter_map(|line| serde_json::from_str::<Row>(line).ok());
     let row = rows.find(|row| row.name == name(&record));
-    let Row { pids, max_pids, memory_bytes, max_memory_bytes, user_ns, system_ns, .. } =
-        row.ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
-    let memory = json!({"usage": memory_bytes, "limit": max_memory_bytes.unwrap_or(u64::MAX)});
+    let row = row.ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
+    let usage = json!({"total": row.user_ns + row.system_ns, "kernel": row.system_ns, "user": row.user_ns});
+    let throttling = json!({
+        "periods": row.periods, "throttledPeriods": row.throttled_periods, "throttledTime": row.throttled_ns,
+    });
+    let memory = json!({"usage": row.memory_bytes, "limit": row.max_memory_bytes.unwrap_or(u64::MAX)});
     say!(
         "{}",
         json!({"type": "stats", "id": record.id, "data": {
-            "cpu": {"usage": {"total": user_ns + system_ns, "kernel": system_ns, "user": user_ns}},
-            "memory": {"usage": memory, "raw": {"anon": memory_bytes}},
-            "pids": {"current": pids, "limit": max_pids.unwrap_or(0)},
+            "cpu": {"usage": usage, "throttling": throttling},
+            "memory": {"usage": memory, "raw": {"anon": row.memory_bytes}},
+            "pids": {"current": row.pids, "limit": row.max_pids.unwrap_or(0)},
         }})
     );
     Ok(0)

@@ -90,9 +90,9 @@ pub fn control(commit: &Commit, libraries: &str, kibibytes: u64) -> String {
          \x20ELF files, directories and OCI images unmodified, and its verbs and flags are\n\
          \x20docker's.\n\
          \x20.\n\
-         \x20This package has the kernels of the default choices. Other choices (--set),\n\
-         \x20images with program and kernel in one (--static) and Linux kernels are built\n\
-         \x20in a clone of the repository.\n",
+         \x20This package has the kernels of the default choices and that of containers.\n\
+         \x20Other choices (--set), images with program and kernel in one (--static) and\n\
+         \x20Linux kernels are built in a clone of the repository.\n",
         version = commit.version
     )
 }

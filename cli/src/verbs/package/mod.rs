@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `unilith package`: this command as a Debian package, with the kernels of the default choices in it.
+//! `unilith package`: this command as a Debian package, with the kernels of the default choices, and that of containers, in it.
 //!
 //! The same commit, built by the same toolchain in the same place, gives the same bytes: times are the commit's
 //! (`SOURCE_DATE_EPOCH` where that is set), files of the catalogue are those that git knows, modes are the package's.

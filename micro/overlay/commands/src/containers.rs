@@ -15,9 +15,10 @@ pub const COMMANDS: [Command; 1] = [Command {
     summary: manual!("List the containers of this machine, or change the limits of one"),
     help: manual!(
         "Lists the containers of a pod that run in this machine, with the machine's own programs in front: processes and \
-           threads and the most there may be, memory of their own and the most it may be, processor time in user mode and in the kernel.\n\
+           threads and the most there may be, memory of their own and the most it may be, processor time in user mode and in the kernel; \
+           periods of the quota of processor time in which it ran, in how many the quota was used up, and how long it waited then.\n\
            limit  changes limits of the container of that name, or of the machine's own programs (-): memory in bytes, pids, quota and \
-           period in microseconds. `max` is no limit. The quota is what programs are told; the host holds it"
+           period in microseconds. `max` is no limit. The host holds the quota of the machine's own programs"
     ),
     completes: Completes::Nothing,
     run: act,
@@ -26,7 +27,7 @@ pub const COMMANDS: [Command; 1] = [Command {
 /// How the machine's own programs are called.
 const MACHINES: &[u8] = b"-";
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 10] = [
     Column::left("name", "NAME", 12),
     Column::right("pids", "PIDS", 5),
     Column::right("max_pids", "MAX", 5),
@@ -34,6 +35,9 @@ const COLUMNS: [Column; 7] = [
     Column::right("max_memory_bytes", "MAX", 9),
     Column::right("user_ns", "USER", 9),
     Column::right("system_ns", "SYSTEM", 9),
+    Column::right("periods", "PERIODS", 8),
+    Column::right("throttled_periods", "THROTTLED", 9),
+    Column::right("throttled_ns", "FOR", 9),
 ];
 
 fn act(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
@@ -49,7 +53,7 @@ fn list(session: &dyn Session) -> Outcome {
     task::cpu_time::start();
     let mut list = Listing::new(session, &COLUMNS);
     let mut row = |name: &[u8], group: &ControlGroup| {
-        let (limits, used) = (group.limits(), group.usage());
+        let (limits, used, throttling) = (group.limits(), group.usage(), group.throttling());
         let most = |limit: u64| if limit == NO_LIMIT { Value::None } else { Value::Number(limit) };
         list.row(&[
             Value::Text(&String::from_utf8_lossy(name)),
@@ -59,6 +63,9 @@ fn list(session: &dyn Session) -> Outcome {
             most(limits.memory),
             Value::Nanoseconds(used.user_ns),
             Value::Nanoseconds(used.system_ns),
+            Value::Number(throttling.periods),
+            Value::Number(throttling.throttled),
+            Value::Nanoseconds(throttling.throttled_ns),
         ])
     };
     row(MACHINES, &MACHINE)?;

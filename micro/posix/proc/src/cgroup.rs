@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use api_fs::Inode;
 use procfs::{Entry, Key, Output, Row};
 use task::containers;
+use task::bandwidth::Throttling;
 use task::control_group::{ControlGroup, MACHINE, NO_LIMIT};
 use task::pids::Pid;
 
@@ -93,9 +94,12 @@ fn cpu_stat(group: &ControlGroup) -> String {
     task::cpu_time::start();
     let used = group.usage();
     let (user, system) = (used.user_ns / 1000, used.system_ns / 1000);
+    let Throttling { periods, throttled, throttled_ns } = group.throttling();
     format!(
-        "usage_usec {}\nuser_usec {user}\nsystem_usec {system}\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
-        user + system
+        "usage_usec {}\nuser_usec {user}\nsystem_usec {system}\nnr_periods {periods}\nnr_throttled {throttled}\n\
+        throttled_usec {}\n",
+        user + system,
+        throttled_ns / 1000
     )
 }
 

@@ -4,6 +4,7 @@
 //! PID namespace is (pid_namespaces(7)), whether the container has one of its own or shares another's: whoever is left behind in the
 //! container becomes its child, and its end ends them all.
 
+use crate::bandwidth;
 use crate::control_group::{self, ControlGroup};
 use crate::limits::Limits;
 use crate::pids::{AtomicPid, Pid, PidNamespace};
@@ -136,6 +137,8 @@ impl Known {
             return Err(EEXIST);
         }
         all.push(container.clone());
+        drop(all);
+        bandwidth::limit_changes(&container);
         Ok(Known(container))
     }
 }
@@ -197,8 +200,9 @@ impl Container {
     }
 
     /// Its processes may have that together from now on.
-    pub fn set_limits(&self, limits: control_group::Limits) {
+    pub fn set_limits(self: &Arc<Container>, limits: control_group::Limits) {
         self.group.set_limits(limits);
+        bandwidth::limit_changes(self);
         // The next page fault looks.
         self.until_look.store(0, Ordering::Relaxed);
     }

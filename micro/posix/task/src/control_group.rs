@@ -2,6 +2,7 @@
 //! Control groups as containers have them (cgroup-v2.rst): one for each container of a pod, and one for the machine's own processes.
 //! A group counts what its processes use and holds limits; no program makes groups or moves processes between them.
 
+use crate::bandwidth::{Bandwidth, Throttling};
 use crate::cpu_time::Usage;
 use crate::process::Process;
 use crate::processes;
@@ -23,7 +24,7 @@ pub struct Limits {
     pub memory: u64,
     /// Processes and threads.
     pub pids: u64,
-    /// Microseconds of processor time in each period of so many. The host holds it, for the machine as a whole.
+    /// Microseconds of processor time in each period of so many. A container of a pod is held to it here, a machine by the host.
     pub cpu: (u64, u64),
 }
 
@@ -58,6 +59,7 @@ pub struct ControlGroup {
     /// What processes used that nothing is left of.
     gone: SpinLock<Usage>,
     events: SpinLock<Events>,
+    pub(crate) bandwidth: Bandwidth,
 }
 
 /// Of the processes that are in no container.
@@ -72,6 +74,7 @@ impl ControlGroup {
             count: AtomicU64::new(0),
             gone: SpinLock::new(Usage::ZERO),
             events: SpinLock::new(Events { memory_max: 0, oom_kills: 0, pids_max: 0 }),
+            bandwidth: Bandwidth::new(),
         }
     }
 
@@ -137,6 +140,11 @@ impl ControlGroup {
         let mut sum = *self.gone.lock();
         self.processes().for_each(|process| sum += process.usage());
         sum
+    }
+
+    /// How often its processes waited because `cpu.max` was used up, and how long.
+    pub fn throttling(&self) -> Throttling {
+        self.bandwidth.counts()
     }
 
     pub fn events(&self) -> Events {

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod auxiliary;
+pub mod bandwidth;
 pub mod call;
 pub mod cgroup;
 pub mod children;
