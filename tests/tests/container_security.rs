@@ -298,6 +298,42 @@ fn a_container_with_the_capability_for_it_makes_bridges_and_no_other_one() {
 }
 
 #[test]
+fn the_mount_namespace_of_a_container_has_its_own_files_and_none_of_the_hosts() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::make();
+    let data = engine.unilith.path("data");
+    for folder in ["data", "fixed"] {
+        fs::create_dir(engine.unilith.path(folder)).expect("a folder can be made");
+        fs::write(engine.unilith.path(folder).join("file"), folder).expect("a file can be written");
+    }
+    let binds = |config: &mut Value| {
+        for (name, is) in [("data", "rw"), ("fixed", "ro")] {
+            let (at, source) = (format!("/{name}"), engine.unilith.path(name));
+            let bind = json!({"destination": at, "type": "bind", "source": source, "options": ["rbind", is]});
+            config["mounts"].as_array_mut().expect("it has mounts").push(bind);
+        }
+    };
+    // A machine, and a container in one.
+    engine.start_sandbox_with(&pod, binds);
+    engine.start_member("one", "exec sleep 1000", binds);
+    for id in ["sandbox", "one"] {
+        let namespace = format!("--mount=/proc/{}/ns/mnt", engine.pid(id).as_raw_nonzero());
+        let line = "cat /data/file /fixed/file && echo ' '$(ls /proc). && echo made >/unilith-made && \
+            echo new >/data/new && ! touch /fixed/new";
+        let ran = client("nsenter", &[&namespace, "--", "/bin/sh", "-c", line]).ok();
+        assert!(ran.out.contains("datafixed .\n") && ran.err.contains("Read-only file system"), "{ran}");
+        engine.run(&["exec", id, "cat", "/unilith-made"]).ok().says("made");
+        assert!(engine.unilith.path(id).join("rootfs/unilith-made").exists());
+        assert!(!Path::new("/unilith-made").exists(), "it is a file of the container's");
+        fs::remove_file(data.join("new")).expect("it was written to the host's directory");
+    }
+    for id in ["one", "sandbox"] {
+        engine.run(&["delete", "--force", id]).ok();
+    }
+    engine.has_nothing_left();
+}
+
+#[test]
 fn profiles_paths_and_settings_that_are_wrong_are_refused_when_the_container_is_created() {
     let Some(engine) = engine() else { return };
     let long: Vec<Value> = (0..1000)

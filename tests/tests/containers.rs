@@ -457,7 +457,9 @@ fn what_is_wrong_with_a_bundle_is_said_and_nothing_stays() {
 fn an_engine_finds_the_kernel_that_the_command_has_built() {
     let Some(engine) = engine() else { return };
     let unilith = &engine.unilith;
-    unilith.run(&["run", "-d", "--name", "known", "--machine", "process", "busybox", "sleep", "1000"]).ok();
+    // The kernel of containers, as the pages about engines have it.
+    let run = ["run", "-d", "--name", "known", "--machine", "process", "--set", "tun=on"];
+    unilith.run(&[&run[..], &["busybox", "sleep", "1000"]].concat()).ok();
     let machine = unilith.run(&["inspect", "known"]).ok().out;
     let kernel = machine.split("\"kernel\": \"").nth(1).and_then(|rest| rest.split('"').next());
     let kernel = PathBuf::from(kernel.expect("inspect names the kernel"));

@@ -125,6 +125,15 @@ fn podman_runs_it_in_place_of_runc() {
     finish(engines.inside().args(curl), PODMAN).ok().says("200");
     podman(&["exec", "web", "/bin/echo", "inside"]).ok().says("inside");
     podman(&["exec", "web", "/bin/sh", "-c", "exit 4"]).code(4);
+    // Into and out of one that runs; the host has a file of neither name.
+    let note = engine.unilith.path("note").display().to_string();
+    fs::write(&note, "for the container").expect("a file can be written");
+    podman(&["cp", &note, "web:/unilith-copied"]).ok();
+    podman(&["exec", "web", "/bin/cat", "/unilith-copied"]).ok().says("for the container");
+    assert!(!PathBuf::from("/unilith-copied").exists(), "it is a file of the container's");
+    podman(&["exec", "web", "/bin/sh", "-c", "echo from it >/unilith-made"]).ok();
+    podman(&["cp", "web:/unilith-made", &note]).ok();
+    assert_eq!(fs::read_to_string(&note).expect("it was copied"), "from it\n");
     podman(&["stats", "--no-stream", "web"]).ok().says("web");
     podman(&["pause", "web"]).ok();
     podman(&["unpause", "web"]).ok();

@@ -8,6 +8,7 @@
 //! - [`mounted`]: what is mounted on the host
 //! - [`namespace`]: the network namespace
 //! - [`terminal`]: the pseudo-terminal, given to the engine over its console socket
+//! - [`view`]: the container's files, where engines look for them
 //! - [`hooks`]: programs of the engine's that are run at points of the container's life
 //! - [`seccomp`]: the profile of system calls, as a program for the machine's kernel
 //! - [`record`]: the containers below `--root`
@@ -23,6 +24,7 @@ pub mod namespace;
 pub mod record;
 pub mod seccomp;
 pub mod terminal;
+pub mod view;
 
 /// A process as `exec --process` describes it.
 pub use oci_spec::runtime::{LinuxResources, Process, User};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The process that an engine takes for the container.
+//! The process that an engine takes for the container. Its first thread is where engines look for the container's files, in a mount
+//! namespace that has them as its root, and does nothing else; whatever is of the host is done by the others.
 
 use super::{
     create::{CREATE, START},
@@ -27,7 +28,8 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
 };
 use unilith_container::{
     beneath::Root,
@@ -35,7 +37,7 @@ use unilith_container::{
     cgroup::{self, Hierarchies},
     mounted, namespace,
     record::Containers,
-    terminal,
+    terminal, view,
 };
 use unilith_machine::{
     boot::BootFiles,
@@ -103,23 +105,32 @@ pub fn act(all: &Containers, args: &Args) -> Result<u8> {
     let prepared = prepare(all, args, &folder, &mut creator);
     // Nobody can create it again, so nobody needs it.
     let _ = fs::remove_file(&socket);
-    let prepared = match prepared {
-        Ok(prepared) => prepared,
-        Err(fault) => {
-            // `create` tells it; a second time would be in the container's output.
-            say(&mut creator, &Said::Failed { code: fault.code, message: fault.message });
-            return Ok(Outcome::FAILED);
-        }
-    };
-    say(&mut creator, &Said::Done);
-    drop(creator);
-    let outcome = prepared.wait_and_run(all)?;
-    if outcome.is_out_of_memory()
-        && let Ok(record) = all.find(&args.id)
-    {
-        cgroup::run_out_of_memory(&record.cgroups);
-    }
-    Ok(outcome.code)
+    thread::scope(|scope| {
+        let (give, take) = mpsc::channel::<Prepared>();
+        // It stays in the host's mount namespace. Nothing comes when the container cannot be made.
+        let keep = move || take.recv().map_or(Ok(Outcome::FAILED), |prepared| prepared.keep(all, &args.id));
+        let keeper = thread::Builder::new().name("keeper".into()).spawn_scoped(scope, keep);
+        let failed = |e: io::Error| Fault::new(format!("no thread for the container: {e}"));
+        let made = keeper.map_err(failed).and_then(|keeper| {
+            let prepared = prepared?;
+            view::enter(&prepared.trees())?;
+            Ok((keeper, prepared))
+        });
+        let (keeper, prepared) = match made {
+            Ok(made) => made,
+            Err(fault) => {
+                // `create` tells it; a second time would be in the container's output.
+                say(&mut creator, &Said::Failed { code: fault.code, message: fault.message });
+                drop(give);
+                return Ok(Outcome::FAILED);
+            }
+        };
+        say(&mut creator, &Said::Done);
+        drop(creator);
+        let gone = || Fault::new("the container's thread has ended");
+        give.send(prepared).map_err(|_| gone())?;
+        keeper.join().map_err(|_| gone())?
+    })
 }
 
 /// A container whose program waits for `start`.
@@ -535,6 +546,32 @@ fn empty_archive() -> Vec<u8> {
 }
 
 impl Prepared {
+    /// The container's files, its root first; none of one that has no files of its own.
+    fn trees(&self) -> Vec<view::Tree> {
+        let volumes = match &self.what {
+            What::Holder => &[][..],
+            What::Machine(machine) => &machine.held.spec.volumes,
+            What::Member(member) => member.volumes(),
+        };
+        let tree = |volume: &Mount| view::Tree {
+            host: volume.host.clone(),
+            guest: PathBuf::from(&volume.guest),
+            is_read_only: volume.is_read_only_throughout(),
+        };
+        volumes.iter().map(tree).collect()
+    }
+
+    /// Runs the container to its end, and answers its exit code.
+    fn keep(self, all: &Containers, id: &str) -> Result<u8> {
+        let outcome = self.wait_and_run(all)?;
+        if outcome.is_out_of_memory()
+            && let Ok(record) = all.find(id)
+        {
+            cgroup::run_out_of_memory(&record.cgroups);
+        }
+        Ok(outcome.code)
+    }
+
     fn wait_and_run(self, all: &Containers) -> Result<Outcome> {
         let (starter, _) =
             self.listener.accept().map_err(|e| Fault::new(format!("cannot hear of `start`: {e}")))?;

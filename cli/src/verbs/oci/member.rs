@@ -136,6 +136,11 @@ pub fn first(all: &Containers, record: &Record) -> Result<u32> {
 }
 
 impl Member {
+    /// The host's directories and files that it sees, its root first.
+    pub fn volumes(&self) -> &[Mount] {
+        &self.volumes
+    }
+
     /// Runs the container to its end. `starter` hears when its program runs, or why it does not.
     pub fn run(self, all: &Containers, mut starter: Option<UnixStream>) -> Outcome {
         let outcome = self.start_and_serve(all, &mut starter);
