@@ -176,7 +176,7 @@ fn look(container: &Arc<Container>) {
 }
 
 /// Called by a thread of the process on its way back to the program. One that is to end does not wait.
-pub(crate) fn wait_while_throttled(process: &Process) {
+pub fn wait_while_throttled(process: &Process) {
     let Some(container) = &process.container else { return };
     let bandwidth = &container.group.bandwidth;
     if bandwidth.is_throttled() {
