@@ -14,6 +14,18 @@ use unilith_static::anatomy::{Anatomy, Kind};
 const NO_LINUX: &str =
     "only the micro kernel is made of micro-libraries; leave --kernel linux and its images out";
 
+/// Makes the directory that `unilith build` writes to, unless what is there was not made by it: `mark` is the name of a file that it
+/// writes.
+pub fn directory(folder: &Path, mark: &str) -> Result<()> {
+    if fs::read_dir(folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join(mark).is_file() {
+        return Err(Fault::new(format!(
+            "{} is not empty and was not made by `unilith build`; choose another with -o",
+            folder.display()
+        )));
+    }
+    fs::create_dir_all(folder).map_err(file("make", folder))
+}
+
 /// What an image's verbs are asked about.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Wanted {

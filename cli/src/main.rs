@@ -38,6 +38,7 @@ mod terminal;
 mod tracing;
 mod verbs;
 mod words;
+mod xen;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -57,6 +57,8 @@ pub enum MachineKind {
     Firecracker,
     /// Cloud Hypervisor, which needs KVM.
     CloudHypervisor,
+    /// A guest of Xen: what `build` writes, `xl create` starts.
+    Xen,
 }
 
 /// The flags of `run` and `build`.
@@ -161,7 +163,7 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// with on|off: smp, ipv6, dhcp, e1000, nvme, ext4, vsock, unix, packet, tun, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, volumes; and of a
+    /// with on|off: smp, ipv6, dhcp, e1000, nvme, ext4, vsock, xen, unix, packet, tun, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, volumes; and of a
     /// program of --static its malloc: alloc.program=musl|tlsf|buddy|mimalloc|tiny|region|guard; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -556,6 +558,11 @@ fn platform(flags: &Flags, network: &Network) -> Result<(Platform, Option<String
         MachineKind::CloudHypervisor => {
             crate::monitor::check(Platform::CloudHypervisor, flags, network)?;
             Platform::CloudHypervisor
+        }
+        MachineKind::Xen => {
+            return Err(Fault::new(
+                "--machine xen is for `unilith build`, which writes what `xl create` starts in dom0",
+            ));
         }
     };
     Ok((platform, None))

@@ -78,6 +78,8 @@ pub const CHOICES: [Choice; 25] = [
         "the overlay and `stop` on Firecracker and Cloud Hypervisor",
         &[("on", "vsock"), ("off", "")],
     ),
+    // Put in by `build --machine xen`.
+    part("xen", "guests of Xen: console, clock, network, disks", &[("off", ""), ("on", "xen")]),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     part(
         "packet",

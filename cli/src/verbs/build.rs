@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith build`: a directory with kernel, root file system and `run.sh`, which boots with plain QEMU and needs nothing
-//! of Unilith; or a disk ([`crate::disk`]).
+//! of Unilith; or a disk ([`crate::disk`]); or what Xen starts ([`crate::xen`]).
 
 use crate::output::say;
 use crate::{
@@ -58,6 +58,9 @@ pub fn act(mut args: Args) -> Result<u8> {
         let signer = sign_key.zip(sign_cert).map(|(key, certificate)| Signer { key, certificate });
         return crate::disk::write(flags, &program, &disk, signer.as_ref());
     }
+    if flags.machine == MachineKind::Xen {
+        return crate::xen::write(flags, &program, output);
+    }
     let flags = match flags.machine {
         MachineKind::Process => {
             return Err(Fault::new(
@@ -86,13 +89,7 @@ pub fn act(mut args: Args) -> Result<u8> {
         )));
     }
     let folder = output.unwrap_or_else(|| PathBuf::from(&spec.label));
-    if fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join("run.sh").is_file() {
-        return Err(Fault::new(format!(
-            "{} is not empty and was not made by `unilith build`; choose another with -o",
-            folder.display()
-        )));
-    }
-    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
+    crate::built::directory(&folder, "run.sh")?;
     for (from, name) in [(&spec.kernel, "kernel"), (&spec.initrd, "root.cpio")] {
         let to = folder.join(name);
         fs::copy(from, &to).map_err(file("write", &to))?;
