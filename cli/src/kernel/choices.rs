@@ -39,7 +39,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 25] = [
+pub const CHOICES: [Choice; 26] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
