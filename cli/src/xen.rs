@@ -35,8 +35,9 @@ pub fn write(flags: Flags, program: &Program, folder: Option<PathBuf>) -> Result
     }
     let spec = prepare::prepare(&flags, program)?;
     let mut config = boot::boot_config(&spec, &Connection::None);
-    // Xen tells the time.
+    // Xen tells the time, and its console has input.
     config.epoch_ns = None;
+    config.null_input = false;
     config.published = Vec::new();
     config.dhcp = asks;
     config.dns = spec.dns.iter().map(std::net::Ipv4Addr::octets).collect();
