@@ -55,8 +55,7 @@ fn redis_serves_over_ipv6_from_small_commands_to_megabytes() {
     assert!(got == value.as_bytes());
     let said = client("redis-cli", &["-h", &guest.to_string(), "client", "list"]).ok();
     assert!(
-        said.out.contains(&format!("addr=[fd00:6:6::"))
-            && said.out.contains(&format!("laddr=[{guest}]:6379")),
+        said.out.contains("addr=[fd00:6:6::") && said.out.contains(&format!("laddr=[{guest}]:6379")),
         "{said}"
     );
     // A datagram to a port that nobody has is answered by ICMPv6.
