@@ -119,6 +119,8 @@ fn connect(device: &Device, offloads: bool) -> Result<Network> {
         queues: 1,
         transmit_checksum: offloads,
         segmentation: if cuts { LARGEST } else { 0 },
+        // The other end is asked for IPv4 alone.
+        segments_ipv6: false,
         fragments: FRAGMENTS,
         headroom: 0,
         interrupts: true,
