@@ -45,7 +45,8 @@ const ON_PROCESS_MACHINES: [&str; 28] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 6] = ["clients", "fuzz", "lives", "popular", "process_suites", "processors"];
+const WITH_LONG: [&str; 9] =
+    ["clients", "disk", "fuzz", "kubernetes", "lives", "popular", "process_suites", "processors", "xen"];
 
 /// Whole-system tests of what is built with Linux. They are marked as ignored, so that `cargo test` alone does not build
 /// Linux.
@@ -189,4 +190,25 @@ fn examples(root: &Path, packages: &[&str], filter: &[&str]) -> Job {
 
 fn unless<T>(not: bool, words: &[T]) -> &[T] {
     if not { &[] } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs as long as its caller says, so only by hand.
+    const BY_HAND: [&str; 1] = ["soak"];
+
+    #[test]
+    fn no_test_is_ignored_for_ever() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests");
+        for entry in std::fs::read_dir(tests).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap();
+            let is_run = [&WITH_LONG[..], &WITH_LINUX, &BY_HAND].concat().contains(&name);
+            let ignores = std::fs::read_to_string(&path).unwrap().contains("#[ignore");
+            assert!(is_run || !ignores, "{name}: `./unilith test --long` never runs what it ignores");
+            assert!(ignores || !WITH_LONG.contains(&name), "{name}: nothing of it takes long");
+        }
+    }
 }

@@ -17,13 +17,17 @@ const END: u32 = 1 << 24;
 /// Whether an address stands for one of IPv6, which is not the any address.
 #[inline]
 pub fn is_v6(address: Ipv4Addr) -> bool {
-    address.to_bits().wrapping_sub(1) < END - 1
+    match cfg!(feature = "ipv6") {
+        true => address.to_bits().wrapping_sub(1) < END - 1,
+        false => address == LOOPBACK6,
+    }
 }
 
 /// Whether it is a group's, of either family.
 #[inline]
 pub fn is_group(address: Ipv4Addr) -> bool {
-    address.is_multicast() || (FIRST_GROUP..END).contains(&address.to_bits())
+    let is_of_v6 = cfg!(feature = "ipv6") && (FIRST_GROUP..END).contains(&address.to_bits());
+    address.is_multicast() || is_of_v6
 }
 
 /// Whose addresses a socket stands for when it is bound to none of them in particular.

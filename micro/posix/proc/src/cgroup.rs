@@ -10,8 +10,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use procfs::{Entry, Key, Output, Row};
-use task::containers;
 use task::bandwidth::Throttling;
+use task::containers;
 use task::control_group::{ControlGroup, MACHINE, NO_LIMIT};
 use task::pids::Pid;
 
