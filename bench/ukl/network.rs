@@ -15,7 +15,7 @@ const ECHO: usize = 20_000;
 const MESSAGE: [u8; 64] = [b'u'; 64];
 /// Threads of the paper's client, each with 1 to 10 connections; here one thread has all of them.
 const THREADS: usize = 4;
-const MOST_CONNECTIONS: usize = 10;
+const MAX_CONNECTIONS: usize = 10;
 /// The client keys and sizes of memtier_benchmark: ten reads for a write of 32 bytes.
 const KEYS: usize = 10_000;
 const READS: usize = 10;
@@ -74,7 +74,7 @@ pub fn memcached(options: &Options) -> Result<()> {
     let machines = start(options, |_| vec!["-m", "256M", "memcached"])?;
     let mut table = Table::new(&SERVERS);
     for _ in 0..options.runs {
-        for connections in 1..=MOST_CONNECTIONS {
+        for connections in 1..=MAX_CONNECTIONS {
             for (level, machine) in &machines {
                 let load = Load {
                     connections: THREADS * connections,

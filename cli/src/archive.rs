@@ -8,7 +8,7 @@ const LINK: u32 = 0o120000;
 const FILE: u32 = 0o100000;
 const KIND: u32 = 0o170000;
 /// As many symbolic links as Linux follows (`path_resolution(7)`).
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The files and symbolic links of an archive, by absolute path.
 pub struct Archive<'a> {
@@ -58,7 +58,7 @@ impl<'a> Archive<'a> {
     /// The content of a file, following symbolic links.
     pub fn file(&self, path: &str) -> Option<&'a [u8]> {
         let mut path = path.to_string();
-        for _ in 0..MOST_LINKS {
+        for _ in 0..MAX_LINKS {
             if let Some(Entry::File(content)) = self.entries.get(&path) {
                 return Some(content);
             }

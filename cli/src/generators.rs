@@ -6,13 +6,13 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use unilith_image::MOST_PRINTED;
+use unilith_image::MAX_PRINTED;
 use unilith_machine::{record::Network, support};
 
 /// Memory beside what the image takes.
 const MEMORY: u64 = 1 << 30;
 /// Bytes of what the command says of a failure.
-const MOST_SAID: u64 = 4096;
+const MAX_SAID: u64 = 4096;
 
 /// Runs a script of /bin/sh as root in a machine of an archive, without a network; what it printed.
 pub fn run(archive: &Path, script: &str) -> Result<Vec<u8>, String> {
@@ -32,7 +32,7 @@ pub fn run(archive: &Path, script: &str) -> Result<Vec<u8>, String> {
         std::thread::spawn(move || {
             let mut text = Vec::new();
             // What is behind the beginning is read, so that nobody waits, and forgotten.
-            let _ = stderr.by_ref().take(MOST_SAID).read_to_end(&mut text);
+            let _ = stderr.by_ref().take(MAX_SAID).read_to_end(&mut text);
             let _ = std::io::copy(&mut stderr, &mut std::io::sink());
             text
         })
@@ -41,13 +41,13 @@ pub fn run(archive: &Path, script: &str) -> Result<Vec<u8>, String> {
     let mut read = Ok(0);
     if let Some(stdout) = child.stdout.take() {
         // One byte more tells what is too much; the reader's end then ends the writer.
-        read = stdout.take(MOST_PRINTED + 1).read_to_end(&mut printed);
+        read = stdout.take(MAX_PRINTED + 1).read_to_end(&mut printed);
     }
     let status = child.wait().map_err(|e| format!("a machine cannot be waited for: {e}"))?;
     let said = said.and_then(|thread| thread.join().ok()).unwrap_or_default();
     read.map_err(|e| format!("what it printed cannot be read: {e}"))?;
-    if printed.len() as u64 > MOST_PRINTED {
-        return Err(format!("it is more than {} MiB", MOST_PRINTED >> 20));
+    if printed.len() as u64 > MAX_PRINTED {
+        return Err(format!("it is more than {} MiB", MAX_PRINTED >> 20));
     }
     if !status.success() {
         let said = String::from_utf8_lossy(&said);

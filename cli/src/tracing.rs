@@ -115,7 +115,7 @@ pub enum Output<'a> {
 }
 
 /// A ring buffer, and so a record, has no more bytes.
-const MOST_RECORD: usize = 16 << 20;
+const MAX_RECORD: usize = 16 << 20;
 
 /// Hands over what is complete in `text`, and answers how many bytes that was.
 fn take_output(text: &[u8], each: &mut impl FnMut(Output<'_>)) -> usize {
@@ -125,7 +125,7 @@ fn take_output(text: &[u8], each: &mut impl FnMut(Output<'_>)) -> usize {
         let mut next = from + end + 1;
         let record = line.strip_prefix("bytes ").and_then(|l| l.split_once(' '));
         if let Some((map, length)) =
-            record.and_then(|(map, n)| Some((map, n.parse().ok().filter(|n| *n <= MOST_RECORD)?)))
+            record.and_then(|(map, n)| Some((map, n.parse().ok().filter(|n| *n <= MAX_RECORD)?)))
         {
             let Some(bytes) = text[next..].get(..length) else { return from };
             each(Output::Record { map, bytes });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pages that are generated must be what the code says. `UNILITH_UPDATE_DOCS=1 ./unilith test --system docs` writes them anew.
 
-use overlay_wire::{HEADER, MOST_PAYLOAD};
+use overlay_wire::{HEADER, MAX_PAYLOAD};
 use std::fs;
 use syscall_table::{ROWS, Status};
 use unilith_tests::{Unilith, root, tested_kernel};
@@ -161,7 +161,7 @@ fn the_page_of_the_protocol_is_the_crates_own() {
     let plain = |line: &str| {
         let line = line
             .replace("[`HEADER`]", &HEADER.to_string())
-            .replace("[`MOST_PAYLOAD`]", &MOST_PAYLOAD.to_string());
+            .replace("[`MAX_PAYLOAD`]", &MAX_PAYLOAD.to_string());
         line.replace("[`", "`").replace("`]", "`").replace("Kind::", "")
     };
     let lines =
@@ -272,7 +272,7 @@ fn the_page_of_tracing_is_the_tables() {
          | number | kind | helpers |\n| --- | --- | --- |\n",
         bpf::maps::LONGEST_KEY,
         bpf::maps::LONGEST_VALUE,
-        bpf::maps::MOST_BYTES >> 20
+        bpf::maps::MAX_BYTES >> 20
     ));
     for kind in bpf::maps::Kind::ALL {
         let helpers: Vec<String> =

@@ -39,7 +39,7 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const ARGUMENTS: u32 = 16;
 /// Arguments that a call has.
-const MOST_ARGUMENTS: usize = 6;
+const MAX_ARGUMENTS: usize = 6;
 
 // Instructions (linux/bpf_common.h).
 const LOAD: u16 = 0x20;
@@ -155,10 +155,10 @@ fn add(
 ) -> Result<()> {
     let answer = answer(rule.action(), rule.errno_ret())?;
     let conditions = rule.args().clone().unwrap_or_default();
-    if let Some(wrong) = conditions.iter().find(|condition| condition.index() >= MOST_ARGUMENTS) {
+    if let Some(wrong) = conditions.iter().find(|condition| condition.index() >= MAX_ARGUMENTS) {
         let name = rule.names().first().map_or("", String::as_str);
         return Err(format!(
-            "linux.seccomp: a rule of {name}: argument {}: there are {MOST_ARGUMENTS}",
+            "linux.seccomp: a rule of {name}: argument {}: there are {MAX_ARGUMENTS}",
             wrong.index()
         ));
     }
@@ -169,7 +169,7 @@ fn add(
         return Ok(());
     }
     // Several conditions on one argument are rules of their own, as with runc: one of them is enough.
-    let mut seen = [false; MOST_ARGUMENTS];
+    let mut seen = [false; MAX_ARGUMENTS];
     let is_repeated =
         conditions.iter().any(|condition| std::mem::replace(&mut seen[condition.index()], true));
     let rules: Vec<Vec<LinuxSeccompArg>> = match is_repeated {

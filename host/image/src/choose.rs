@@ -8,7 +8,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 
 /// Programs that a message names.
-const MOST_NAMED: usize = 12;
+const MAX_NAMED: usize = 12;
 
 /// Which program of a set of packages runs: the one named as the package, the one of a dependency that the package's
 /// name begins with (nginx-light) or that has the package's name with a version (php-fpm8.2), else the only one it has.
@@ -80,7 +80,7 @@ pub(crate) fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debi
                 !commands.contains(&p.path) && own.iter().any(|o| ends(o) == ends(Path::new(&p.path)))
             };
             let elsewhere: Vec<&str> =
-                facts.programs.iter().filter(elsewhere).map(|p| p.path.as_str()).take(MOST_NAMED).collect();
+                facts.programs.iter().filter(elsewhere).map(|p| p.path.as_str()).take(MAX_NAMED).collect();
             if let Some(first) = elsewhere.first() {
                 facts.no_program = format!(
                     "the package {package} has no program on PATH; it has {}: name one, as in `unilith run debian:{package} -- {first}`",
@@ -88,7 +88,7 @@ pub(crate) fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debi
                 );
                 return;
             }
-            let others: Vec<String> = commands.iter().map(name).take(MOST_NAMED).collect();
+            let others: Vec<String> = commands.iter().map(name).take(MAX_NAMED).collect();
             facts.no_program = match others.is_empty() {
                 true => format!(
                     "the package {package} has no program (nothing executable in usr/bin or usr/sbin); name one that has"

@@ -32,11 +32,11 @@ use std::{
 /// The user and group the process has in its own namespace, and on the host where root started it: `nobody`.
 const NOBODY: u32 = 65534;
 /// Descriptors the process may have: those it is given, and a few that its kernel makes at its start.
-const MOST_DESCRIPTORS: u64 = 256;
+const MAX_DESCRIPTORS: u64 = 256;
 /// Private memory it may write, in bytes: its variables and the stacks its processors start on. All other memory is a file's.
-const MOST_PRIVATE: u64 = 16 << 20;
+const MAX_PRIVATE: u64 = 16 << 20;
 /// The stack it starts on, in bytes; most of it is the arguments'.
-const MOST_STACK: u64 = 1 << 20;
+const MAX_STACK: u64 = 1 << 20;
 /// Where the descriptors to be handed over wait, above all numbers they will have.
 const ABOVE: RawFd = 128;
 /// Asks for one isolation, so that a host that allows no namespaces can be tried on one that does, and one that allows them is
@@ -195,9 +195,9 @@ fn attempt(program: &Program, isolation: Isolation) -> Result<Contained, Failure
         arguments: program.arguments.iter().map(|a| a.as_ptr()).chain([std::ptr::null()]).collect(),
         limits: [
             (Resource::Core, 0),
-            (Resource::Nofile, MOST_DESCRIPTORS),
-            (Resource::Data, MOST_PRIVATE),
-            (Resource::Stack, MOST_STACK),
+            (Resource::Nofile, MAX_DESCRIPTORS),
+            (Resource::Data, MAX_PRIVATE),
+            (Resource::Stack, MAX_STACK),
             (Resource::As, program.address_space),
         ],
         processors: program.processors,

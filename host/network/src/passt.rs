@@ -37,7 +37,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// An Ethernet frame with the MTU of 65,520 that passt has (tap.h), and room to spare.
 const LARGEST_FRAME: usize = 1 << 16;
 /// Bytes of passt's last words that are read.
-const MOST_WORDS: u64 = 8 << 10;
+const MAX_WORDS: u64 = 8 << 10;
 
 /// A running passt; it ends with this.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Passt {
         let _ = self.child.kill();
         let mut text = String::new();
         // What could be read is what there is to say.
-        let _ = self.child.stderr.take()?.take(MOST_WORDS).read_to_string(&mut text);
+        let _ = self.child.stderr.take()?.take(MAX_WORDS).read_to_string(&mut text);
         let noise = |line: &&str| {
             let line = line.trim();
             !line.is_empty() && !line.contains("syslog") && !line.starts_with("Don't run as root")

@@ -44,7 +44,7 @@ pub enum TapError {
 pub(crate) const PREFIX: &str = "unilith";
 
 /// Devices of one range that are tried before giving up; far more machines than one host runs.
-const MOST_DEVICES: u32 = 4096;
+const MAX_DEVICES: u32 = 4096;
 
 /// The largest MTU of a tap device: what an IPv4 header can name without the Ethernet header (Linux, drivers/net/tun.c).
 pub const LARGEST_MTU: u16 = 65_521;
@@ -57,7 +57,7 @@ impl Tap {
         let routes = routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
         let mut first = 0;
         for range in ranges().map_err(TapError::BadRange)? {
-            let count = range.pairs().min(MOST_DEVICES);
+            let count = range.pairs().min(MAX_DEVICES);
             // Numbers run on over the ranges, so that a name stands for one /30 only.
             for n in 0..count {
                 let pair = Pair { prefix6, ..range.pair(n) };

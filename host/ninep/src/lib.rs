@@ -36,7 +36,7 @@ use std::{
 };
 
 /// Largest message: 256 KiB of data and what is around it.
-pub const MOST_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
+pub const MAX_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
 
 /// Serves one client until it hangs up. A client that breaks the framing is hung up on; one that wants more than this many
 /// `descriptors` of this process for its handles is told `ENFILE`.
@@ -57,7 +57,7 @@ fn converse(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)) 
             Err(e) => return Err(e),
         }
         let size = u32::from_le_bytes(size);
-        if !(wire::HEADER as u32..=MOST_MESSAGE).contains(&size) {
+        if !(wire::HEADER as u32..=MAX_MESSAGE).contains(&size) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         message.resize(size as usize - 4, 0);

@@ -2,7 +2,7 @@
 //! One client's requests, one function each.
 
 use crate::{
-    MOST_MESSAGE,
+    MAX_MESSAGE,
     export::{Export, MAX_ATTRIBUTE, SITES},
     fids::{Fid, Fids, Opened},
     wire::{Answer, HEADER, IO_HEADER, Qid, Request, kind},
@@ -26,7 +26,7 @@ const VERSION: &[u8] = b"9P2000.L";
 /// Smallest message size a client may ask for: a path and its headers (Linux's is 4096).
 const LEAST_MESSAGE: u32 = 4096;
 /// Names in one Twalk (`P9_MAXWELEM`).
-const MOST_NAMES: u16 = 16;
+const MAX_NAMES: u16 = 16;
 /// P9_GETATTR_BASIC.
 const GETATTR_BASIC: u64 = 0x7ff;
 /// Bits of Tsetattr.
@@ -142,7 +142,7 @@ impl Server {
         }
         // A new session (version(5)): what was open is closed.
         self.fids.clear();
-        self.most = size.min(MOST_MESSAGE);
+        self.most = size.min(MAX_MESSAGE);
         out.u32(self.most).string(if version == VERSION { VERSION } else { b"unknown" });
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Server {
     /// Copies a handle, or follows names from it. Where not all of them are there the new handle is not made.
     fn walk(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (from, to, count) = (r.u32()?, r.u32()?, r.u16()?);
-        if count > MOST_NAMES {
+        if count > MAX_NAMES {
             return Err(Errno::INVAL);
         }
         let start = self.fids.get(from)?;

@@ -568,7 +568,7 @@ mod random {
             for request in requests {
                 client.server.answer(&request, &mut out);
                 prop_assert_eq!(u32::from_le_bytes(out[..4].try_into().unwrap()) as usize, out.len());
-                prop_assert!(out.len() <= crate::MOST_MESSAGE as usize);
+                prop_assert!(out.len() <= crate::MAX_MESSAGE as usize);
                 let holds = out.windows(6).any(|w| w == b"secret");
                 // Names may come back; what is in the file beside the export may not.
                 prop_assert!(!(holds && out[4] == kind::READ + 1));

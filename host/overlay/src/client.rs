@@ -4,8 +4,8 @@
 use crate::{LineError, Result, socket};
 use abi::Errno;
 use overlay_wire::{
-    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD,
-    PROGRAMS_SINCE, Program, Refused, Run, Size, VERSION, Welcome, credit, frame, read_credit, read_started,
+    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MAX_PAYLOAD, PROGRAMS_SINCE,
+    Program, Refused, Run, Size, VERSION, Welcome, credit, frame, read_credit, read_started,
 };
 use std::{
     collections::HashMap,
@@ -143,8 +143,8 @@ impl Client {
     /// Starts a command: its name and arguments. `columns` is the width of the terminal, 0 without one.
     pub fn start(&self, arguments: &[impl AsRef<[u8]>], json: bool, columns: u16) -> Result<Running> {
         let arguments: Vec<&[u8]> = arguments.iter().map(AsRef::as_ref).collect();
-        if arguments.len() > Run::MOST_ARGUMENTS as usize {
-            return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
+        if arguments.len() > Run::MAX_ARGUMENTS as usize {
+            return Err(LineError::TooMany(Run::MAX_ARGUMENTS));
         }
         self.ask(Kind::RUN, &Run { json, columns, arguments }.encode())
     }
@@ -160,8 +160,8 @@ impl Client {
             return Err(LineError::NoContainers);
         }
         let words = program.arguments.len().max(program.environment.len());
-        if words > Run::MOST_ARGUMENTS as usize {
-            return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
+        if words > Run::MAX_ARGUMENTS as usize {
+            return Err(LineError::TooMany(Run::MAX_ARGUMENTS));
         }
         self.ask(Kind::PROGRAM, &program.encode())
     }
@@ -177,15 +177,15 @@ impl Client {
         }
         let program = &container.program;
         let words = program.arguments.len().max(program.environment.len());
-        if words > Run::MOST_ARGUMENTS as usize {
-            return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
+        if words > Run::MAX_ARGUMENTS as usize {
+            return Err(LineError::TooMany(Run::MAX_ARGUMENTS));
         }
         self.ask(Kind::CONTAINER, &container.encode())
     }
 
     fn ask(&self, kind: Kind, payload: &[u8]) -> Result<Running> {
-        if payload.len() > MOST_PAYLOAD {
-            return Err(LineError::TooLong(payload.len(), MOST_PAYLOAD));
+        if payload.len() > MAX_PAYLOAD {
+            return Err(LineError::TooLong(payload.len(), MAX_PAYLOAD));
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, events) = channel();
@@ -210,7 +210,7 @@ impl Client {
     pub fn ping(&self, payload: &[u8]) -> Result<Vec<u8>> {
         let (send, pong) = channel();
         *lock(&self.shared.pongs) = Some(send);
-        self.shared.send(&frame(Kind::PING, 0, 0, &payload[..payload.len().min(MOST_PAYLOAD)]))?;
+        self.shared.send(&frame(Kind::PING, 0, 0, &payload[..payload.len().min(MAX_PAYLOAD)]))?;
         pong.recv_timeout(GREETING).map_err(|_| LineError::Ended)
     }
 }
@@ -246,7 +246,7 @@ impl Shared {
     /// Hands what comes to those who wait for it, until the stream ends.
     fn listen(&self, mut reader: UnixStream, greet: &Sender<Greeting>) {
         let mut decoder = Decoder::new();
-        let mut buffer = vec![0; MOST_PAYLOAD];
+        let mut buffer = vec![0; MAX_PAYLOAD];
         while let Ok(length) = reader.read(&mut buffer) {
             if length == 0 {
                 break;
@@ -434,7 +434,7 @@ impl Input {
     /// Sends input; waits while the command does not read. `false` when it has ended.
     pub fn write(&self, mut bytes: &[u8]) -> Result<bool> {
         while !bytes.is_empty() {
-            let count = self.credit.take(bytes.len().min(MOST_PAYLOAD));
+            let count = self.credit.take(bytes.len().min(MAX_PAYLOAD));
             if count == 0 {
                 return Ok(false);
             }

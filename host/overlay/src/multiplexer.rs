@@ -20,7 +20,7 @@ use std::{
 
 /// Bytes that may wait for a client. It has at most 16 commands with a window of 128 KiB each; a machine that sends more
 /// does not keep to the protocol.
-const MOST_WAITING: usize = 4 << 20;
+const MAX_WAITING: usize = 4 << 20;
 /// Bytes read at once.
 const PIECE: usize = 64 << 10;
 
@@ -131,7 +131,7 @@ impl Shared {
             let Some(client) = clients.get(&session) else { return };
             let bytes = frame(kind, 0, request, payload);
             let waiting = client.waiting.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
-            waiting > MOST_WAITING || client.queue.send(bytes).is_err()
+            waiting > MAX_WAITING || client.queue.send(bytes).is_err()
         };
         if crowded {
             self.dismiss(session);
@@ -227,8 +227,8 @@ mod tests {
         client.write_all(&frame(Kind::HELLO, 0, 0, b"x")).unwrap();
         let session = frames(&mut world.machine, 1)[0].1;
         // The client reads nothing of it.
-        let part = frame(Kind::STDOUT, session, 1, &vec![0; overlay_wire::MOST_PAYLOAD]);
-        for _ in 0..2 * MOST_WAITING / part.len() {
+        let part = frame(Kind::STDOUT, session, 1, &vec![0; overlay_wire::MAX_PAYLOAD]);
+        for _ in 0..2 * MAX_WAITING / part.len() {
             world.machine.write_all(&part).unwrap();
         }
         assert_eq!(frames(&mut world.machine, 1), [(Kind::CLOSE.0, session, 0, vec![])]);

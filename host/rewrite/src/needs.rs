@@ -33,7 +33,7 @@ pub struct Needs {
 /// The functions named for each call; more would not help anybody.
 const NAMED: usize = 4;
 /// Above all numbers of Linux 6.x: a larger constant in the same register is something else.
-const MOST_NUMBERS: u16 = 512;
+const MAX_NUMBERS: u16 = 512;
 /// How far back the argument of libc's `syscall()` is looked for.
 const ARGUMENT_REACH: usize = 12;
 
@@ -224,7 +224,7 @@ fn numbers(instructions: &[Instruction], k: usize, info: &mut InstructionInfoFac
     }
     let source = write.op1_register().full_register();
     let constants = instructions.iter().filter_map(|i| sites::constant(i, source).and_then(sites::as_number));
-    constants.filter(|n| *n < MOST_NUMBERS).collect()
+    constants.filter(|n| *n < MAX_NUMBERS).collect()
 }
 
 /// Addresses of code or of pointers that an instruction names.

@@ -14,8 +14,8 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// (libgcc's x86_64_fallback_frame_state), so that site stays as it is.
 const RT_SIGRETURN: u16 = 15;
 /// How many instructions are looked at before and after.
-const MOST_BEFORE: usize = 6;
-const MOST_AFTER: usize = 4;
+const MAX_BEFORE: usize = 6;
+const MAX_AFTER: usize = 4;
 /// How far back the number is looked for.
 const NUMBER_REACH: usize = 24;
 /// Entries of one jump table that are read; a table that is longer is no table.
@@ -346,7 +346,7 @@ fn choose(
     let mut best: Option<(usize, (u64, u64, u16))> = None;
     let mut number = NUMBER_UNKNOWN;
     let mut rax_set = false;
-    for before in 0..=MOST_BEFORE.min(k) {
+    for before in 0..=MAX_BEFORE.min(k) {
         if before > 0 {
             let i = &instructions[k - before];
             if !movable(i) || i.ip() < free {
@@ -357,7 +357,7 @@ fn choose(
                 number = constant(i, Register::RAX).and_then(as_number).unwrap_or(NUMBER_UNKNOWN);
             }
         }
-        for after in 0..=MOST_AFTER {
+        for after in 0..=MAX_AFTER {
             let Some(following) = instructions.get(k + 1..k + 1 + after) else { break };
             if !following.iter().all(movable) {
                 break;

@@ -7,7 +7,7 @@ use crate::report::{Report, Variable};
 use crate::{Place, Script, language};
 use api_probes::Kind;
 use bpf::Insn;
-use bpf::bundle::{MOST_INSTRUCTIONS, Program};
+use bpf::bundle::{MAX_INSTRUCTIONS, Program};
 use bpf::context::Context;
 use bpf::insn::{SIZE, call, class, jump, load};
 use bpf::maps::{Kind as MapKind, READ_ONLY, Spec};
@@ -232,9 +232,9 @@ impl Reader<'_> {
         for (index, section) in self.sections.iter().filter(|s| s.1.is_code && s.1.size > 0) {
             let insns =
                 Insn::decode(&section.bytes).ok_or_else(|| format!("section {} is cut off", section.name))?;
-            if insns.len() > MOST_INSTRUCTIONS {
+            if insns.len() > MAX_INSTRUCTIONS {
                 return Err(format!(
-                    "section {} has more than {MOST_INSTRUCTIONS} instructions",
+                    "section {} has more than {MAX_INSTRUCTIONS} instructions",
                     section.name
                 ));
             }
@@ -413,9 +413,9 @@ impl Reader<'_> {
                 }
             }
             out.extend_from_slice(&code.insns[first..end]);
-            if out.len() > MOST_INSTRUCTIONS {
+            if out.len() > MAX_INSTRUCTIONS {
                 return Err(format!(
-                    "with what it calls a program has more than {MOST_INSTRUCTIONS} instructions"
+                    "with what it calls a program has more than {MAX_INSTRUCTIONS} instructions"
                 ));
             }
             next += 1;

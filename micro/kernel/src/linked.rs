@@ -6,7 +6,7 @@
 //! makes sockets.
 
 use crate::machine::Devices;
-use api_plat::{BootConfig, Frame};
+use api_plat::{BootConfig, TrapFrame};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use plat_x86::cpu::Cpu;
@@ -62,23 +62,23 @@ macro_rules! entries {
             "linked_function unilith_raw_shfs_read, raw_shfs_read, -1",
             SEVERAL = const !api_plat::KERNEL_IN_LAST_2_GIB as u32,
             GS_FRAME = const offset_of!(Cpu, frame),
-            RSP = const offset_of!(Frame, rsp),
-            RIP = const offset_of!(Frame, rip),
-            RDI = const offset_of!(Frame, rdi),
-            RSI = const offset_of!(Frame, rsi),
-            RDX = const offset_of!(Frame, rdx),
-            R10 = const offset_of!(Frame, r10),
-            R9 = const offset_of!(Frame, r9),
-            R8 = const offset_of!(Frame, r8),
-            RBX = const offset_of!(Frame, rbx),
-            RBP = const offset_of!(Frame, rbp),
-            R12 = const offset_of!(Frame, r12),
-            R13 = const offset_of!(Frame, r13),
-            R14 = const offset_of!(Frame, r14),
-            R15 = const offset_of!(Frame, r15),
-            ORIG_RAX = const offset_of!(Frame, orig_rax),
-            RFLAGS = const offset_of!(Frame, rflags),
-            ENTRY = const offset_of!(Frame, entry),
+            RSP = const offset_of!(TrapFrame, rsp),
+            RIP = const offset_of!(TrapFrame, rip),
+            RDI = const offset_of!(TrapFrame, rdi),
+            RSI = const offset_of!(TrapFrame, rsi),
+            RDX = const offset_of!(TrapFrame, rdx),
+            R10 = const offset_of!(TrapFrame, r10),
+            R9 = const offset_of!(TrapFrame, r9),
+            R8 = const offset_of!(TrapFrame, r8),
+            RBX = const offset_of!(TrapFrame, rbx),
+            RBP = const offset_of!(TrapFrame, rbp),
+            R12 = const offset_of!(TrapFrame, r12),
+            R13 = const offset_of!(TrapFrame, r13),
+            R14 = const offset_of!(TrapFrame, r14),
+            R15 = const offset_of!(TrapFrame, r15),
+            ORIG_RAX = const offset_of!(TrapFrame, orig_rax),
+            RFLAGS = const offset_of!(TrapFrame, rflags),
+            ENTRY = const offset_of!(TrapFrame, entry),
         );
     };
 }

@@ -5,7 +5,7 @@ use crate::machine::Devices;
 use abi::Result;
 use abi::errno::{EAGAIN, EINTR};
 use alloc::vec::Vec;
-use api_plat::{Access, BootConfig, Frame, Ipv4Prefix, Status};
+use api_plat::{Access, BootConfig, Ipv4Prefix, Status, TrapFrame};
 use api_sched::WaitQueue;
 use posix::dispatch::{Outcome, serve};
 use raw::blockdev;
@@ -89,7 +89,7 @@ extern "C" fn unilith_raw_serve_netdev_tx_burst(device: u32, packets: u64, count
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_call_raw_netdev_wait(frame: &mut Frame) -> Outcome {
+extern "C" fn unilith_call_raw_netdev_wait(frame: &mut TrapFrame) -> Outcome {
     serve(|call| wait(call, netdev::waiters(), netdev::ready), frame)
 }
 
@@ -114,12 +114,12 @@ extern "C" fn unilith_raw_serve_blockdev_poll(device: u32, completions: u64, cou
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_call_raw_blockdev_wait(frame: &mut Frame) -> Outcome {
+extern "C" fn unilith_call_raw_blockdev_wait(frame: &mut TrapFrame) -> Outcome {
     serve(|call| wait(call, blockdev::waiters(), blockdev::ready), frame)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_call_raw_shfs_mount(frame: &mut Frame) -> Outcome {
+extern "C" fn unilith_call_raw_shfs_mount(frame: &mut TrapFrame) -> Outcome {
     serve(|call| shfs::mount(call.uint(0) as usize), frame)
 }
 
@@ -129,12 +129,12 @@ extern "C" fn unilith_raw_serve_shfs_open(name: u64, length: usize, file: u64) -
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_call_raw_shfs_read(frame: &mut Frame) -> Outcome {
+extern "C" fn unilith_call_raw_shfs_read(frame: &mut TrapFrame) -> Outcome {
     serve(|call| shfs::read(call.uint(0), call.arg(1), call.arg(2), call.size(3), hold), frame)
 }
 
 /// Pages of the program's memory, for a device.
-fn hold(address: u64, length: usize, is_written: bool) -> Vec<api_mem::Frame> {
+fn hold(address: u64, length: usize, is_written: bool) -> Vec<api_mem::PageFrame> {
     mem::current().hold(address, length, if is_written { Access::Write } else { Access::Read })
 }
 

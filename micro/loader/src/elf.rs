@@ -5,12 +5,12 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_mem::PageSource;
-use mem::{Rights, USER_END};
+use mem::{Prot, USER_END};
 
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 /// Linux reads at most 64 KiB of program headers.
-const MOST_HEADERS: usize = 65_536 / PROGRAM_HEADER;
+const MAX_HEADERS: usize = 65_536 / PROGRAM_HEADER;
 /// Longest interpreter path with its NUL (PATH_MAX).
 const PATH_MAX: u64 = 4096;
 
@@ -63,7 +63,7 @@ pub(crate) struct Segment {
     pub file_size: u64,
     pub memory_size: u64,
     pub align: u64,
-    pub rights: Rights,
+    pub rights: Prot,
 }
 
 impl Segment {
@@ -109,7 +109,7 @@ impl Elf {
             return Err(ENOEXEC);
         }
         let (header_offset, count) = (u64_at(&header, 32), usize::from(u16_at(&header, 56)));
-        if usize::from(u16_at(&header, 54)) != PROGRAM_HEADER || count == 0 || count > MOST_HEADERS {
+        if usize::from(u16_at(&header, 54)) != PROGRAM_HEADER || count == 0 || count > MAX_HEADERS {
             return Err(ENOEXEC);
         }
         let mut table = Vec::new();
@@ -139,8 +139,8 @@ impl Elf {
         let (file_size, memory_size) = (u64_at(entry, 32), u64_at(entry, 40));
         match u32_at(entry, 0) {
             PT_LOAD => {
-                let mut rights = Rights::NONE;
-                for (flag, right) in [(PF_R, Rights::READ), (PF_W, Rights::WRITE), (PF_X, Rights::EXECUTE)] {
+                let mut rights = Prot::NONE;
+                for (flag, right) in [(PF_R, Prot::READ), (PF_W, Prot::WRITE), (PF_X, Prot::EXECUTE)] {
                     if flags & flag != 0 {
                         rights = rights.with(right);
                     }

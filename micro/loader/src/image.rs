@@ -7,11 +7,11 @@ use crate::stack::{Contents, build};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use mem::{Limits, MappedFile, Place, Request, Rights, Space, USER_END};
+use mem::{Limits, MappedFile, Place, Prot, Request, Space, USER_END};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Scripts whose interpreter is a script again (Linux' limit on binary formats in a row).
-const MOST_INTERPRETERS: usize = 5;
+const MAX_INTERPRETERS: usize = 5;
 
 // Keys of the auxiliary vector (Linux' asm/auxvec.h, linux/auxvec.h).
 const AT_PHDR: u64 = 3;
@@ -104,7 +104,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
         let length = read_at(&*file.source, 0, &mut start)?;
         let Some(line) = first_line(&start[..length])? else { break };
         tries += 1;
-        if tries > MOST_INTERPRETERS {
+        if tries > MAX_INTERPRETERS {
             return Err(ELOOP);
         }
         // The script's own argument 0 gives way to interpreter, its argument, and the script's path.
@@ -216,7 +216,7 @@ fn place(space: &Space, elf: &Elf, wish: Option<u64>) -> Result<u64> {
     // A place of that size is looked for and given back at once: the space is ours alone.
     let room = length.checked_add(align - PAGE).ok_or(ENOMEM)?;
     let wish = wish.map_or(0, |w| w & !(align - 1));
-    let at = space.map(Request { address: wish, ..Request::anonymous(room, Rights::NONE) })?;
+    let at = space.map(Request { address: wish, ..Request::anonymous(room, Prot::NONE) })?;
     space.unmap(at, room)?;
     Ok(at.next_multiple_of(align).wrapping_sub(start & !(align - 1)))
 }
@@ -247,7 +247,7 @@ fn map_segment(space: &Space, file: &Arc<MappedFile>, segment: &Segment, address
         space.map(fixed(at, in_memory - in_file))?;
     }
     // The page that file and bss share. A segment that cannot be written has no bss worth the name.
-    if memory_size > file_size && file_size > 0 && rights.contains(Rights::WRITE) {
+    if memory_size > file_size && file_size > 0 && rights.contains(Prot::WRITE) {
         space.zero_to_page_end(address + file_size)?;
     }
     Ok(())

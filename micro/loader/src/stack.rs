@@ -4,7 +4,7 @@
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use mem::{Limits, Request, Rights, Space};
+use mem::{Limits, Prot, Request, Space};
 
 /// Longest single string with its NUL (MAX_ARG_STRLEN).
 const LONGEST_STRING: usize = 32 * PAGE_SIZE;
@@ -64,9 +64,9 @@ pub(crate) fn build(
     let page = PAGE_SIZE as u64;
     // Strings, pointers, and less than a page for vector and padding.
     let size = (total + page).next_multiple_of(page) + HEADROOM;
-    let mut rights = Rights::READ.with(Rights::WRITE);
+    let mut rights = Prot::READ.with(Prot::WRITE);
     if contents.executable {
-        rights = rights.with(Rights::EXECUTE);
+        rights = rights.with(Prot::EXECUTE);
     }
     let request = Request {
         address: top - size,

@@ -5,22 +5,22 @@ use super::*;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_mem::{Frame, PageSource};
-use mem::{Layout, Limits, MappedFile, Rights, Space, USER_END};
+use api_mem::{PageFrame, PageSource};
+use mem::{Layout, Limits, MappedFile, Prot, Space, USER_END};
 use std::collections::HashMap;
 use std::vec;
 
 struct Bytes {
-    pages: Vec<Frame>,
+    pages: Vec<PageFrame>,
     length: u64,
 }
 
 impl PageSource for Bytes {
-    fn page(&self, index: u64, _: bool) -> Result<Frame> {
+    fn page(&self, index: u64, _: bool) -> Result<PageFrame> {
         self.pages.get(index as usize).cloned().ok_or(EIO)
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         self.pages.get(index as usize).cloned()
     }
 
@@ -31,7 +31,7 @@ impl PageSource for Bytes {
 
 fn file(path: &str, bytes: &[u8]) -> Arc<MappedFile> {
     let pages = bytes.chunks(4096).map(|chunk| {
-        let frame = Frame::new().unwrap();
+        let frame = PageFrame::new().unwrap();
         frame.write(0, chunk);
         frame
     });
@@ -133,7 +133,7 @@ fn a_static_program_has_its_segments_bss_and_stack() {
     assert_eq!(read(&s, 0x40_57ff, 1), [0]);
     let lines = s.listing().unwrap();
     let rights: Vec<_> = lines.iter().map(|l| (l.start, l.end, l.rights)).collect();
-    let (rw, rx) = (Rights::READ.with(Rights::WRITE), Rights::READ.with(Rights::EXECUTE));
+    let (rw, rx) = (Prot::READ.with(Prot::WRITE), Prot::READ.with(Prot::EXECUTE));
     assert_eq!(
         rights[..3],
         [(0x40_0000, 0x40_2000, rx), (0x40_2000, 0x40_4000, rw), (0x40_4000, 0x40_6000, rw)]
@@ -261,7 +261,7 @@ fn this_very_test_program_can_be_loaded() {
     let files = HashMap::from([(linker.into(), file(linker, &bytes))]);
     let s = space();
     run(&s, file("/test", &std::fs::read(path).unwrap()), &files).unwrap();
-    assert!(s.listing().unwrap().iter().all(|l| !l.rights.contains(Rights::WRITE.with(Rights::EXECUTE))));
+    assert!(s.listing().unwrap().iter().all(|l| !l.rights.contains(Prot::WRITE.with(Prot::EXECUTE))));
 }
 
 /// Mutates headers of good programs; `UNILITH_FUZZ_SECONDS=600` runs that long instead of 10^5 cases.

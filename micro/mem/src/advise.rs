@@ -3,13 +3,13 @@
 
 use crate::pager::Pager;
 use crate::space::{Inner, Space, range_end, save};
-use crate::vma::{Backing, Large, MappedFile, MemoryPolicy, Traits, Vma};
-use crate::{PAGE, Rights, USER_END};
+use crate::vma::{Backing, Large, MappedFile, MemoryPolicy, VmFlags, Vma};
+use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::Frame;
+use api_mem::PageFrame;
 
 /// The advice of madvise that does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,8 @@ impl Space {
                 if first > at {
                     (at, result) = (first, Err(ENOMEM));
                 }
-                let (file, page) = vma.file_page(first, at).filter(|_| !vma.traits.locked).ok_or(EINVAL)?;
-                if !vma.traits.shared || !vma.traits.most.contains(Rights::WRITE) {
+                let (file, page) = vma.file_page(first, at).filter(|_| !vma.flags.locked).ok_or(EINVAL)?;
+                if !vma.flags.shared || !vma.flags.most.contains(Prot::WRITE) {
                     return Err(EACCES);
                 }
                 (file.clone(), page, vma.end.min(end))
@@ -95,7 +95,7 @@ impl Space {
         if !inner.tree.covers(address, end) {
             return Err(ENOMEM);
         }
-        inner.change(address, end, |traits| traits.sealed = true)?;
+        inner.change(address, end, |flags| flags.sealed = true)?;
         Ok(())
     }
 
@@ -106,24 +106,23 @@ impl Space {
         if !inner.tree.covers(address, end) {
             return Err(EFAULT);
         }
-        inner.change(address, end, |traits| traits.policy = policy)
+        inner.change(address, end, |flags| flags.policy = policy)
     }
 
     /// The policy of the mapping at `address`; `EFAULT` where there is none.
     pub fn policy(&self, address: u64) -> Result<MemoryPolicy> {
         let inner = self.lock();
-        inner.tree.find(address).map(|(_, vma)| vma.traits.policy).ok_or(EFAULT)
+        inner.tree.find(address).map(|(_, vma)| vma.flags.policy).ok_or(EFAULT)
     }
 
     fn populate_checked(&self, start: u64, end: u64, write: bool) -> Result<()> {
         use api_plat::{Access, FaultOutcome::*};
-        let (access, right) =
-            if write { (Access::Write, Rights::WRITE) } else { (Access::Read, Rights::READ) };
+        let (access, right) = if write { (Access::Write, Prot::WRITE) } else { (Access::Read, Prot::READ) };
         let mut at = start;
         while at < end {
             // What the processor would let the program do counts less than what it asked for.
             let to = match self.lock().tree.find(at) {
-                Some((_, vma)) if vma.traits.rights.contains(right) => vma.end.min(end),
+                Some((_, vma)) if vma.flags.rights.contains(right) => vma.end.min(end),
                 Some(_) => return Err(EINVAL),
                 None => return Err(ENOMEM),
             };
@@ -179,7 +178,7 @@ impl Space {
         let (mapped, locked) = {
             let inner = self.lock();
             let mut parts = inner.tree.overlapping(address, end);
-            (inner.tree.covers(address, end), parts.any(|(_, vma)| vma.traits.locked))
+            (inner.tree.covers(address, end), parts.any(|(_, vma)| vma.flags.locked))
         };
         if invalidate && locked {
             return Err(EBUSY);
@@ -223,8 +222,8 @@ impl Space {
         let end = range_end(start, length, ENOMEM)?;
         let covered = inner.tree.covered_until(start, end);
         let mapped = covered == end;
-        inner.change(start, covered, |traits| traits.locked = locked)?;
-        let no_rights = inner.tree.overlapping(start, end).any(|(_, vma)| vma.traits.rights.is_none());
+        inner.change(start, covered, |flags| flags.locked = locked)?;
+        let no_rights = inner.tree.overlapping(start, end).any(|(_, vma)| vma.flags.rights.is_none());
         drop(inner);
         // Pages that nobody may touch cannot be brought in.
         let are_here = mapped && (!(locked && populate) || (self.populate(start, end) && !no_rights));
@@ -239,7 +238,7 @@ impl Space {
         }
         inner.lock_future = future;
         if let Some(locked) = now {
-            inner.change(0, USER_END, |traits| traits.locked = locked)?;
+            inner.change(0, USER_END, |flags| flags.locked = locked)?;
             drop(inner);
             if locked && populate {
                 let mut at = 0;
@@ -295,10 +294,10 @@ impl Space {
     pub fn may_write_shared(&self, device: u64, inode: u64) -> bool {
         self.lock().tree.iter().any(|(_, vma)| match &vma.backing {
             Backing::File { file, .. } => {
-                let traits = &vma.traits;
+                let flags = &vma.flags;
                 (file.device, file.inode) == (device, inode)
-                    && traits.shared
-                    && traits.most.contains(Rights::WRITE)
+                    && flags.shared
+                    && flags.most.contains(Prot::WRITE)
             }
             _ => false,
         })
@@ -339,15 +338,15 @@ impl Space {
 }
 
 impl Inner {
-    /// Changes traits in a range, keeping the count of locked pages; `ENOMEM` when mappings cannot be split, and nothing is
+    /// Changes flags in a range, keeping the count of locked pages; `ENOMEM` when mappings cannot be split, and nothing is
     /// changed.
-    fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut Traits)) -> Result<()> {
+    fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut VmFlags)) -> Result<()> {
         let mut locked = 0i64;
         self.tree.change(start, end, |from, vma| {
-            let before = vma.traits.locked;
-            change(&mut vma.traits);
+            let before = vma.flags.locked;
+            change(&mut vma.flags);
             let pages = ((vma.end - from) / PAGE) as i64;
-            locked += (i64::from(vma.traits.locked) - i64::from(before)) * pages;
+            locked += (i64::from(vma.flags.locked) - i64::from(before)) * pages;
         })?;
         self.locked_pages = self.locked_pages.wrapping_add_signed(locked);
         self.changes += 1;
@@ -371,18 +370,16 @@ impl Inner {
             let anonymous = matches!(vma.backing, Backing::Anonymous);
             let kernel = matches!(vma.backing, Backing::Stubs | Backing::Fixed);
             match advice {
-                Advice::Cold if kernel || vma.traits.locked => return Err(EINVAL),
+                Advice::Cold if kernel || vma.flags.locked => return Err(EINVAL),
                 Advice::Hint | Advice::Cold | Advice::Populate { .. } | Advice::Remove => {}
                 // What would lose contents that the program itself may not write (mseal(2)).
                 Advice::Discard | Advice::Free | Advice::WipeOnFork(true) | Advice::Fork(false)
-                    if vma.traits.sealed
-                        && !vma.traits.shared
-                        && !vma.traits.rights.contains(Rights::WRITE) =>
+                    if vma.flags.sealed && !vma.flags.shared && !vma.flags.rights.contains(Prot::WRITE) =>
                 {
                     return Err(EPERM);
                 }
                 Advice::Discard | Advice::Free => {
-                    if kernel || vma.traits.locked || (advice == Advice::Free && !anonymous) {
+                    if kernel || vma.flags.locked || (advice == Advice::Free && !anonymous) {
                         return Err(EINVAL);
                     }
                     let vma = vma.clone();
@@ -405,13 +402,18 @@ impl Inner {
 
     /// Gathers written pages of shared mappings, marks them clean and read-only no more than before, and says where
     /// to go on.
-    fn collect_dirty(&mut self, start: u64, end: u64, pages: &mut Vec<(Arc<MappedFile>, u64, Frame)>) -> u64 {
+    fn collect_dirty(
+        &mut self,
+        start: u64,
+        end: u64,
+        pages: &mut Vec<(Arc<MappedFile>, u64, PageFrame)>,
+    ) -> u64 {
         let mut at = start;
         while let Some((first, vma)) = self.tree.first_overlap(at, end) {
             let (from, to) = (first.max(at), vma.end.min(end));
             at = to;
             let Some((file, _)) = vma.file_page(first, from) else { continue };
-            if !vma.traits.shared || file.source.is_memory() {
+            if !vma.flags.shared || file.source.is_memory() {
                 continue;
             }
             let mut next = to;
@@ -420,9 +422,9 @@ impl Inner {
                     return false;
                 }
                 // SAFETY: the entry holds a count of the page, of which a copy is taken.
-                let frame = core::mem::ManuallyDrop::new(unsafe { Frame::from_raw(page.physical) });
+                let frame = core::mem::ManuallyDrop::new(unsafe { PageFrame::from_raw(page.physical) });
                 if let Some((file, index)) = vma.file_page(first, address) {
-                    pages.push((file.clone(), index, Frame::clone(&frame)));
+                    pages.push((file.clone(), index, PageFrame::clone(&frame)));
                 }
                 if pages.len() == STORE_AT_ONCE {
                     next = address + PAGE;

@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_mem::{Frame, Pages};
+use api_mem::{PageFrame, Pages};
 use api_sites::Site;
 
 /// Texts that are known at a time.
@@ -36,18 +36,18 @@ const FREE_SHARE: u64 = 4;
 /// The patched pages of a text.
 pub(crate) struct CommonText {
     /// By page of the mapping; `None` for those that are shown from the file.
-    pages: Vec<Option<Frame>>,
-    stubs: Vec<Frame>,
+    pages: Vec<Option<PageFrame>>,
+    stubs: Vec<PageFrame>,
 }
 
 impl CommonText {
     /// Page `index` of the mapping.
-    pub fn page(&self, index: u64) -> Option<&Frame> {
+    pub fn page(&self, index: u64) -> Option<&PageFrame> {
         self.pages.get(index as usize)?.as_ref()
     }
 
     /// The pages of stubs, in order.
-    pub fn stubs(&self) -> &[Frame] {
+    pub fn stubs(&self) -> &[PageFrame] {
         &self.stubs
     }
 
@@ -88,17 +88,17 @@ impl CommonText {
 }
 
 /// New pages, in one piece where that is worth something.
-fn frames(count: usize) -> Option<Vec<Frame>> {
+fn frames(count: usize) -> Option<Vec<PageFrame>> {
     let mut frames = Vec::new();
     frames.reserve_exact_fallibly(count).ok()?;
     if !Machine::CHUNKS {
         for _ in 0..count {
-            frames.push(Frame::new().ok()?);
+            frames.push(PageFrame::new().ok()?);
         }
     } else if count > 0 {
         let start = Pages::new(count).ok()?.into_raw();
         // SAFETY: `into_raw` gave one count of each page.
-        frames.extend((0..count as u64).map(|i| unsafe { Frame::from_raw(start + i * PAGE) }));
+        frames.extend((0..count as u64).map(|i| unsafe { PageFrame::from_raw(start + i * PAGE) }));
     }
     Some(frames)
 }

@@ -8,13 +8,13 @@ use crate::fork::Written;
 use crate::pager::{LARGE, LARGE_PAGES, Machine, Page, Pager};
 use crate::space::{Inner, Space};
 use crate::text::Text;
-use crate::vma::Traits;
+use crate::vma::VmFlags;
 use crate::vma::{Backing, Large, MappedFile};
-use crate::{PAGE, Rights, USER_END};
+use crate::{PAGE, Prot, USER_END};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::{Frame, Pages};
+use api_mem::{PageFrame, Pages};
 use api_plat::{Access, FaultOutcome};
 use core::mem::ManuallyDrop;
 
@@ -26,12 +26,12 @@ const AROUND_READ_ONLY: u64 = if Machine::CHUNKS { 64 } else { AROUND };
 const COPIES_AHEAD: u32 = if Machine::CHUNKS { 16 } else { 1 };
 /// Variables of programs and libraries: writable mappings of at most so many pages of files of the image, which are copied
 /// by [`COPIES_AHEAD`] at the first touch. Reading them first, as relocation does, would cost a second fault.
-const VARIABLES_MOST: u64 = 256;
+const VARIABLES_MAX: u64 = 256;
 /// Most pages of anonymous memory made at once for sequential use.
 const AHEAD: u32 = if Machine::CHUNKS { LARGE_PAGES as u32 } else { 16 };
 /// Pages of the smallest piece of contiguous memory, and how many pieces there may be before they get larger.
 const CHUNK_LEAST: u64 = 16;
-const CHUNKS_MOST: u64 = 16_384;
+const CHUNKS_MAX: u64 = 16_384;
 /// A large page is made unasked only where this share of memory is free: a machine's memory is the host's.
 const LARGE_FREE_SHARE: u64 = 2;
 /// And at least so many pages (256 MiB).
@@ -63,7 +63,7 @@ impl Space {
     /// A page fault at `address`. May block in the file's [`api_mem::PageSource::page`].
     pub fn fault(&self, address: u64, access: Access) -> FaultOutcome {
         let page = address & !(PAGE - 1);
-        let mut fetched: Option<(Arc<MappedFile>, u64, Frame)> = None;
+        let mut fetched: Option<(Arc<MappedFile>, u64, PageFrame)> = None;
         loop {
             let step = {
                 let mut inner = self.lock();
@@ -100,14 +100,14 @@ impl Space {
             let access = {
                 let mut inner = self.lock();
                 let Some((start, vma)) = inner.tree.first_overlap(at, end) else { return true };
-                let (rights, shared, vma_end) = (vma.traits.rights, vma.traits.shared, vma.end);
+                let (rights, shared, vma_end) = (vma.flags.rights, vma.flags.shared, vma.end);
                 if rights.is_none() {
                     // A reservation may be terabytes long.
                     at = vma_end;
                     continue;
                 }
                 at = at.max(start);
-                let writes = rights.contains(Rights::WRITE) && !shared;
+                let writes = rights.contains(Prot::WRITE) && !shared;
                 let there = inner.pager.page(at).is_some_and(|page| page.own || !writes);
                 match there {
                     true => None,
@@ -132,10 +132,10 @@ fn large_pays(large: Large, sequential: bool) -> bool {
     wanted || (sequential && free > total / LARGE_FREE_SHARE && free > LARGE_LEAST)
 }
 
-pub(crate) fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
+pub(crate) fn borrowed(physical: u64) -> ManuallyDrop<PageFrame> {
     // SAFETY: used only while the page-table entry, whose count this is, stays as it is: under the space's lock. It is
     // not dropped.
-    ManuallyDrop::new(unsafe { Frame::from_raw(physical) })
+    ManuallyDrop::new(unsafe { PageFrame::from_raw(physical) })
 }
 
 impl Inner {
@@ -143,8 +143,8 @@ impl Inner {
     pub(crate) fn make_ready(&mut self, start: u64, end: u64) {
         let mut ranges = Vec::new();
         for (from, vma) in self.tree.starting_from(start).take_while(|(from, _)| **from < end) {
-            let Traits { rights, shared, grows_down, .. } = vma.traits;
-            let writes = rights.contains(Rights::WRITE);
+            let VmFlags { rights, shared, grows_down, .. } = vma.flags;
+            let writes = rights.contains(Prot::WRITE);
             let most = match vma.backing {
                 Backing::File { .. } if !writes => READY_READ_ONLY,
                 Backing::File { .. } | Backing::Anonymous => READY_WRITTEN,
@@ -178,10 +178,10 @@ impl Inner {
         &mut self,
         address: u64,
         access: Access,
-        fetched: Option<(Arc<MappedFile>, u64, Frame)>,
+        fetched: Option<(Arc<MappedFile>, u64, PageFrame)>,
     ) -> Step {
         let Some((start, vma)) = self.tree.find_mut(address) else { return self.grow_stack(address, access) };
-        let rights = vma.traits.rights;
+        let rights = vma.flags.rights;
         if !rights.allow(access) {
             return Step::Done(FaultOutcome::Segv { mapped: true });
         }
@@ -200,7 +200,7 @@ impl Inner {
                     let end = vma.end;
                     let expected = vma.streak.0 == address;
                     let count = if expected { (vma.streak.1 * 2).min(AHEAD) } else { 1 };
-                    let large = vma.traits.large;
+                    let large = vma.flags.large;
                     let (step, next) = self.make_anonymous(address, start, end, rights, count, large);
                     if let Some((_, vma)) = self.tree.find_mut(address) {
                         vma.streak = (next, count);
@@ -208,21 +208,21 @@ impl Inner {
                     step
                 }
                 None => {
-                    match self.pager.map(address, self.zero.clone(), rights.without(Rights::WRITE), false) {
+                    match self.pager.map(address, self.zero.clone(), rights.without(Prot::WRITE), false) {
                         Ok(()) => RESOLVED,
                         Err(_) => NO_MEMORY,
                     }
                 }
             },
             Backing::File { file, index } => {
-                let (file, shared) = (file.clone(), vma.traits.shared);
+                let (file, shared) = (file.clone(), vma.flags.shared);
                 let (first, end) = (*index, vma.end);
                 let text = vma.text.clone();
                 let streak = vma.streak;
                 let view = View { file, first, start, end, rights, shared, text };
                 if Machine::CHUNKS
-                    && (end - start) / PAGE <= VARIABLES_MOST
-                    && rights.contains(Rights::WRITE)
+                    && (end - start) / PAGE <= VARIABLES_MAX
+                    && rights.contains(Prot::WRITE)
                     && !shared
                     && self.copy_variables(address, &view)
                 {
@@ -253,7 +253,7 @@ impl Inner {
         address: u64,
         start: u64,
         end: u64,
-        rights: Rights,
+        rights: Prot,
         count: u32,
         large: Large,
     ) -> (Step, u64) {
@@ -276,7 +276,7 @@ impl Inner {
         {
             return (RESOLVED, next);
         }
-        let Ok(frame) = Frame::new() else { return (NO_MEMORY, address) };
+        let Ok(frame) = PageFrame::new() else { return (NO_MEMORY, address) };
         if self.pager.map(address, frame, rights, true).is_err() {
             return (NO_MEMORY, address);
         }
@@ -287,13 +287,13 @@ impl Inner {
     /// An aligned piece of contiguous new memory around `address`, as large as sequential use suggests and as nothing of
     /// it is there yet, and where it ends; `None` where memory is short. The host keeps a limited number of mappings, so a program that uses
     /// much memory gets larger pieces.
-    fn make_chunk(&mut self, address: u64, start: u64, end: u64, rights: Rights, count: u32) -> Option<u64> {
+    fn make_chunk(&mut self, address: u64, start: u64, end: u64, rights: Prot, count: u32) -> Option<u64> {
         let (total, free) = api_mem::statistics();
         if free < total / SHORT_SHARE {
             return None;
         }
         let least =
-            (self.own_resident / CHUNKS_MOST).next_power_of_two().clamp(CHUNK_LEAST, LARGE_PAGES as u64);
+            (self.own_resident / CHUNKS_MAX).next_power_of_two().clamp(CHUNK_LEAST, LARGE_PAGES as u64);
         let mut pages = (u64::from(count).next_power_of_two()).clamp(least, LARGE_PAGES as u64);
         let mut is_free = |from: u64, to: u64| {
             from >= start
@@ -325,12 +325,12 @@ impl Inner {
         let physical = memory.into_raw();
         for i in 0..pages {
             // SAFETY: `into_raw` gave one count of each page.
-            let frame = unsafe { Frame::from_raw(physical + i * PAGE) };
+            let frame = unsafe { PageFrame::from_raw(physical + i * PAGE) };
             if self.pager.map(base + i * PAGE, frame, rights, true).is_err() {
                 // The rest goes back; what is mapped stays.
                 for i in i + 1..pages {
                     // SAFETY: as above.
-                    drop(unsafe { Frame::from_raw(physical + i * PAGE) });
+                    drop(unsafe { PageFrame::from_raw(physical + i * PAGE) });
                 }
                 self.count_resident(true, i as i64);
                 let next = base + i * PAGE;
@@ -343,7 +343,7 @@ impl Inner {
 
     /// The pages behind `address`, in the same page table and as long as none is there and memory is plentiful; where
     /// they end.
-    fn make_ahead(&mut self, address: u64, end: u64, rights: Rights, count: u32) -> u64 {
+    fn make_ahead(&mut self, address: u64, end: u64, rights: Prot, count: u32) -> u64 {
         let (total, free) = api_mem::statistics();
         if count == 1 || free < total / SHORT_SHARE {
             return address + PAGE;
@@ -351,7 +351,7 @@ impl Inner {
         let stop = end.min(address + u64::from(count) * PAGE).min((address & !(LARGE - 1)) + LARGE);
         let mut at = address + PAGE;
         while at < stop && self.pager.page(at).is_none() {
-            let Ok(frame) = Frame::new() else { break };
+            let Ok(frame) = PageFrame::new() else { break };
             if self.pager.map(at, frame, rights, true).is_err() {
                 break;
             }
@@ -380,7 +380,7 @@ impl Inner {
                 .then(|| view.index(at))
                 .filter(|index| *index < pages && !view.has_sites(*index) && self.pager.page(at).is_none())
                 .and_then(|index| view.file.source.resident_page(index))
-                .filter(Frame::is_permanent);
+                .filter(PageFrame::is_permanent);
             match original {
                 None if at <= address => from = at + PAGE,
                 None => break,
@@ -395,7 +395,7 @@ impl Inner {
         let mut made = from;
         for (i, original) in originals[((from - group) / PAGE) as usize..].iter().flatten().enumerate() {
             // SAFETY: `into_raw` gave one count of each page.
-            let copy = unsafe { Frame::from_raw(physical + i as u64 * PAGE) };
+            let copy = unsafe { PageFrame::from_raw(physical + i as u64 * PAGE) };
             // SAFETY: both are whole pages, and nobody else has the new one.
             unsafe { core::ptr::copy_nonoverlapping(original.bytes(), copy.bytes(), PAGE as usize) };
             // Behind one for which there was no room in the tables nothing is mapped: it goes back.
@@ -439,7 +439,7 @@ impl Inner {
     }
 
     /// A write to a page that is there but read-only: the last holder of an own page gets it, others get a copy.
-    pub(crate) fn make_own(&mut self, address: u64, page: Page, rights: Rights) -> Step {
+    pub(crate) fn make_own(&mut self, address: u64, page: Page, rights: Prot) -> Step {
         if page.large && page.copied {
             let first = page.physical & !(LARGE - 1);
             if (0..LARGE_PAGES as u64).all(|i| borrowed(first + i * PAGE).is_unique()) {
@@ -460,7 +460,7 @@ impl Inner {
             self.written.add(address);
         }
         let is_zero = page.physical == self.zero.physical();
-        let copy = if is_zero { Frame::new() } else { frame.duplicate() };
+        let copy = if is_zero { PageFrame::new() } else { frame.duplicate() };
         let Ok(copy) = copy else { return NO_MEMORY };
         let old = self.pager.replace(address, copy, rights, true);
         drop(old);
@@ -479,7 +479,7 @@ impl Inner {
         access: Access,
         view: &View,
         present: Option<Page>,
-        fetched: Option<(Arc<MappedFile>, u64, Frame)>,
+        fetched: Option<(Arc<MappedFile>, u64, PageFrame)>,
     ) -> Step {
         let index = view.index(address);
         let write = access == Access::Write;
@@ -506,7 +506,7 @@ impl Inner {
             }
         };
         if view.shared {
-            let rights = if write { view.rights } else { view.rights.without(Rights::WRITE) };
+            let rights = if write { view.rights } else { view.rights.without(Prot::WRITE) };
             match present {
                 Some(_) => drop(self.pager.replace(address, frame, rights, false)),
                 None if self.map_file_page(address, frame, rights).is_err() => return NO_MEMORY,
@@ -523,7 +523,7 @@ impl Inner {
             && let Some(frame) = text.common_page(index)
             && self.show_common_stubs(text)
         {
-            let rights = view.rights.without(Rights::WRITE);
+            let rights = view.rights.without(Prot::WRITE);
             return if self.map_file_page(address, frame.clone(), rights).is_ok() {
                 RESOLVED
             } else {
@@ -539,7 +539,7 @@ impl Inner {
                 return NO_MEMORY;
             }
             self.count_resident(true, 1);
-        } else if self.map_file_page(address, frame, view.rights.without(Rights::WRITE)).is_err() {
+        } else if self.map_file_page(address, frame, view.rights.without(Prot::WRITE)).is_err() {
             return NO_MEMORY;
         }
         if !write {
@@ -550,11 +550,11 @@ impl Inner {
 
     /// Maps the neighbours of a page of a file that are in memory, in place.
     fn map_around(&mut self, address: u64, view: &View) {
-        let around = if view.rights.contains(Rights::WRITE) { AROUND } else { AROUND_READ_ONLY };
+        let around = if view.rights.contains(Prot::WRITE) { AROUND } else { AROUND_READ_ONLY };
         let group = address & !(around * PAGE - 1);
         let (from, to) = (group.max(view.start), (group + around * PAGE).min(view.end));
         let pages = view.file.source.length().div_ceil(PAGE);
-        let rights = view.rights.without(Rights::WRITE);
+        let rights = view.rights.without(Prot::WRITE);
         let mut at = from;
         while at < to {
             let index = view.index(at);
@@ -575,17 +575,17 @@ impl Inner {
     }
 
     /// Patches the copy of a text page; pages of stubs are made as they are needed.
-    fn patch(&mut self, text: &Text, index: u64, copy: &Frame) {
+    fn patch(&mut self, text: &Text, index: u64, copy: &PageFrame) {
         // The program may have unmapped the stubs, or mapped something over them.
         if !self.is_stubs(text.stubs(), text.stubs() + text.stub_bytes()) {
             return;
         }
-        let rights = Rights::READ.with(Rights::EXECUTE);
+        let rights = Prot::READ.with(Prot::EXECUTE);
         text.patch(index, copy, |address| {
             if let Some(page) = self.pager.page(address) {
-                return Some(Frame::clone(&borrowed(page.physical)));
+                return Some(PageFrame::clone(&borrowed(page.physical)));
             }
-            let frame = Frame::new().ok()?;
+            let frame = PageFrame::new().ok()?;
             self.pager.map(address, frame.clone(), rights, true).ok()?;
             self.count_resident(true, 1);
             Some(frame)
@@ -597,12 +597,12 @@ impl Inner {
     fn grow_stack(&mut self, address: u64, access: Access) -> Step {
         let unmapped = Step::Done(FaultOutcome::Segv { mapped: false });
         let Some((start, vma)) = self.tree.next(address) else { return unmapped };
-        let traits = vma.traits;
+        let flags = vma.flags;
         let (end, growth) = (vma.end, start - address);
         let too_near = self.tree.end_before(address + 1).saturating_add(STACK_GAP) > address
             && self.tree.end_before(address + 1) != 0;
         let limits = &self.limits;
-        if !traits.grows_down
+        if !flags.grows_down
             || too_near
             || end - address > limits.stack
             || self.pages + growth / PAGE > limits.address_space / PAGE
@@ -610,7 +610,7 @@ impl Inner {
             return unmapped;
         }
         self.tree.extend_down(start, address);
-        self.account(&traits, growth as i64);
+        self.account(&flags, growth as i64);
         self.fault(address, access, None)
     }
 }
@@ -622,7 +622,7 @@ struct View {
     first: u64,
     start: u64,
     end: u64,
-    rights: Rights,
+    rights: Prot,
     shared: bool,
     text: Option<Arc<Text>>,
 }

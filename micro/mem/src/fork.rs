@@ -4,7 +4,7 @@
 //! Pages are not copied but shared until one of the two writes; their counts of handles say who is the last. What
 //! mappings of files share they go on sharing, for their pages come from the file.
 
-use crate::Rights;
+use crate::Prot;
 use crate::fault::borrowed;
 use crate::pager::Pager;
 use crate::space::{Inner, Space, processors_in};
@@ -80,15 +80,15 @@ impl Inner {
         let zero = self.zero.physical();
         let Inner { tree, pager, .. } = self;
         let mut texts = Texts(Vec::new());
-        for (start, vma) in tree.iter().filter(|(_, vma)| !vma.traits.no_fork) {
+        for (start, vma) in tree.iter().filter(|(_, vma)| !vma.flags.no_fork) {
             let mut copy: Vma = vma.clone();
-            copy.traits.locked = false;
+            copy.flags.locked = false;
             copy.text = vma.text.as_ref().map(|text| texts.copy(text)).transpose()?;
-            child.account(&copy.traits, (vma.end - start) as i64);
+            child.account(&copy.flags, (vma.end - start) as i64);
             child.tree.insert_apart(start, copy);
             // Pages of shared mappings come from the file when they are touched.
-            let from_file = vma.traits.shared && matches!(vma.backing, Backing::File { .. });
-            if from_file || vma.traits.wipe_on_fork {
+            let from_file = vma.flags.shared && matches!(vma.backing, Backing::File { .. });
+            if from_file || vma.flags.wipe_on_fork {
                 continue;
             }
             let (mut own, mut other) = (0, 0);
@@ -108,8 +108,8 @@ impl Inner {
         let written = self.written.clone();
         for address in written.descending().into_iter().filter(|address| *address != 0) {
             let Some((_, vma)) = self.tree.find(address) else { continue };
-            let (traits, rights) = (vma.traits, vma.traits.rights);
-            if traits.shared || traits.no_fork || traits.wipe_on_fork || !rights.contains(Rights::WRITE) {
+            let (flags, rights) = (vma.flags, vma.flags.rights);
+            if flags.shared || flags.no_fork || flags.wipe_on_fork || !rights.contains(Prot::WRITE) {
                 continue;
             }
             let Some(page) = self.pager.page(address).filter(|page| page.own && !page.large) else {

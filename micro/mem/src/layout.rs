@@ -13,7 +13,7 @@ const STACK_BITS: u32 = 22;
 const BRK_RANGE: u64 = 32 << 20;
 /// Room for the stack, whatever its limit says, at least and at most.
 const GAP_LEAST: u64 = 128 << 20;
-const GAP_MOST: u64 = USER_END / 6 * 5;
+const GAP_MAX: u64 = USER_END / 6 * 5;
 /// Nothing is mapped below (vm.mmap_min_addr).
 pub(crate) const LOWEST: u64 = 0x1_0000;
 
@@ -35,7 +35,7 @@ impl Layout {
     pub fn new(random: [u64; 4], stack_limit: u64) -> Layout {
         let pages = |n: u64, bits: u32| (n & ((1 << bits) - 1)) * PAGE;
         let guard = pages(u64::MAX, STACK_BITS) + (1 << 20);
-        let gap = stack_limit.saturating_add(guard).clamp(GAP_LEAST, GAP_MOST);
+        let gap = stack_limit.saturating_add(guard).clamp(GAP_LEAST, GAP_MAX);
         Layout {
             stack_top: USER_END - pages(random[0], STACK_BITS),
             mmap_base: (USER_END - gap - pages(random[1], MMAP_BITS)) & !(PAGE - 1),

@@ -4,7 +4,7 @@
 use crate::layout::LOWEST;
 use crate::space::{Inner, Request, Space, whole_pages};
 use crate::vma::max_mappings;
-use crate::{PAGE, Rights, USER_END};
+use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::*};
 
 /// Where a new mapping goes.
@@ -89,7 +89,7 @@ impl Inner {
         if self.pages + pages - replaced > self.limits.address_space / PAGE {
             return Err(ENOMEM);
         }
-        let private_write = !request.shared && request.rights.contains(Rights::WRITE);
+        let private_write = !request.shared && request.rights.contains(Prot::WRITE);
         if private_write && !request.grows_down && self.data_pages + pages > self.limits.data / PAGE {
             return Err(ENOMEM);
         }

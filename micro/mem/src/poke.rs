@@ -5,10 +5,10 @@ use crate::fault::{Step, borrowed};
 use crate::pager::Pager;
 use crate::space::{Space, range_end};
 use crate::text::REACH;
-use crate::vma::{Backing, Traits, Vma};
-use crate::{PAGE, Rights, USER_END};
+use crate::vma::{Backing, VmFlags, Vma};
+use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::*};
-use api_mem::Frame;
+use api_mem::PageFrame;
 use api_plat::{Access, FaultOutcome};
 
 /// As many bytes as are changed at once.
@@ -45,8 +45,8 @@ impl Space {
             let mut own = true;
             for page in pages {
                 let Some((_, vma)) = inner.tree.find(*page) else { return Err(EFAULT) };
-                let rights = vma.traits.rights;
-                if vma.traits.shared || !matches!(vma.backing, Backing::File { .. }) {
+                let rights = vma.flags.rights;
+                if vma.flags.shared || !matches!(vma.backing, Backing::File { .. }) {
                     return Err(EACCES);
                 }
                 match inner.pager.page(*page) {
@@ -91,18 +91,18 @@ impl Space {
 
     /// Maps a page of the tracer's, readable and executable, within reach of a relative jump from `near`; it stays
     /// for as long as the space does.
-    pub fn map_near(&self, near: u64, frame: Frame) -> Result<u64> {
+    pub fn map_near(&self, near: u64, frame: PageFrame) -> Result<u64> {
         let mut inner = self.lock();
         let below = inner.tree.gap_below(crate::layout::LOWEST.max(near.saturating_sub(REACH)), near, PAGE);
         let above = || inner.tree.gap_above(near, near.saturating_add(REACH).min(USER_END), PAGE);
         let address = below.or_else(above).ok_or(ENOMEM)?;
-        let rights = Rights::READ.with(Rights::EXECUTE);
-        let traits = Traits { rights, most: rights, shared: true, ..Traits::default() };
-        let mut vma = Vma::anonymous(address + PAGE, traits);
+        let rights = Prot::READ.with(Prot::EXECUTE);
+        let flags = VmFlags { rights, most: rights, shared: true, ..VmFlags::default() };
+        let mut vma = Vma::anonymous(address + PAGE, flags);
         (vma.backing, vma.name) = (Backing::Fixed, "[probes]");
         inner.map_file_page(address, frame, rights)?;
         inner.pager.flush();
-        inner.account(&traits, PAGE as i64);
+        inner.account(&flags, PAGE as i64);
         inner.tree.insert(address, vma);
         Ok(address)
     }

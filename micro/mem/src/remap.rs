@@ -5,7 +5,7 @@ use crate::layout::LOWEST;
 use crate::pager::{LARGE, Pager};
 use crate::space::{Inner, Request, Space, Unsaved, save, whole_pages};
 use crate::vma::{Backing, MappedFile, Vma};
-use crate::{PAGE, Rights, USER_END};
+use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -74,12 +74,12 @@ impl Space {
         let request = {
             let inner = self.lock();
             let (start, first) =
-                inner.tree.find(address).filter(|(_, vma)| vma.traits.shared).ok_or(EINVAL)?;
+                inner.tree.find(address).filter(|(_, vma)| vma.flags.shared).ok_or(EINVAL)?;
             let (file, _) = first.file_page(start, address).ok_or(EINVAL)?;
-            let traits = first.traits;
+            let flags = first.flags;
             let alike = |vma: &Vma| {
                 let same_file = |(other, _): (&Arc<MappedFile>, u64)| Arc::ptr_eq(other, file);
-                vma.traits == traits && vma.file_page(0, 0).is_some_and(same_file)
+                vma.flags == flags && vma.file_page(0, 0).is_some_and(same_file)
             };
             if !inner.tree.covers(address, end)
                 || !inner.tree.overlapping(start, end).all(|(_, vma)| alike(vma))
@@ -88,9 +88,9 @@ impl Space {
             }
             Request {
                 shared: true,
-                most: traits.most,
-                locked: traits.locked,
-                ..Request::anonymous(length, traits.rights).of(file.clone(), page).at(address)
+                most: flags.most,
+                locked: flags.locked,
+                ..Request::anonymous(length, flags.rights).of(file.clone(), page).at(address)
             }
         };
         self.map(request)?;
@@ -105,8 +105,8 @@ impl Inner {
     fn remap(&mut self, ask: Remap, old: u64, new: u64, unsaved: &mut Unsaved) -> Result<(u64, bool)> {
         let Remap { address, may_move, fixed, keep, .. } = ask;
         let (start, vma) = self.tree.find(address).ok_or(EFAULT)?;
-        let (vma_end, traits) = (vma.end, vma.traits);
-        if old == 0 && !traits.shared {
+        let (vma_end, flags) = (vma.end, vma.flags);
+        if old == 0 && !flags.shared {
             return Err(EINVAL);
         }
         if matches!(vma.backing, Backing::Stubs | Backing::Fixed) {
@@ -127,23 +127,23 @@ impl Inner {
             }
         }
         if new == old && fixed.is_none() && !keep {
-            return Ok((address, traits.locked));
+            return Ok((address, flags.locked));
         }
         let old = old.min(new);
         if new > old || keep {
             let growth = if keep { new } else { new - old };
-            let mut request = Request::anonymous(growth, traits.rights);
-            request.shared = traits.shared;
-            request.locked = traits.locked;
-            request.no_reserve = traits.no_reserve;
+            let mut request = Request::anonymous(growth, flags.rights);
+            request.shared = flags.shared;
+            request.locked = flags.locked;
+            request.no_reserve = flags.no_reserve;
             self.check_limits(&request, 0, growth)?;
         }
         if fixed.is_none() && !keep && old != 0 && address + old == vma_end {
             let limit = self.tree.next(vma_end).map_or(USER_END, |(next, _)| next);
             if address + new <= limit {
-                self.account(&traits, (new - old) as i64);
+                self.account(&flags, (new - old) as i64);
                 self.tree.extend_up(start, address + new);
-                return Ok((address, traits.locked));
+                return Ok((address, flags.locked));
             }
         }
         if !may_move {
@@ -160,7 +160,7 @@ impl Inner {
             }
         };
         self.move_mapping(address, old, to, new, keep, unsaved)?;
-        Ok((to, traits.locked))
+        Ok((to, flags.locked))
     }
 
     /// Moves the pages of `old` bytes at `from` to a new mapping of `new` bytes at `to`, where nothing is.
@@ -223,7 +223,7 @@ impl Inner {
                     }
                     text.unpatch(page, &taken.frame);
                 }
-                let shared = moved.traits.shared;
+                let shared = moved.flags.shared;
                 if taken.dirty
                     && shared
                     && let Some((file, page)) = moved.file_page(to, taken.address - from + to)
@@ -232,9 +232,9 @@ impl Inner {
                     unsaved.push((file.clone(), page, taken.frame.clone()));
                 }
                 // Writing a shared page goes through its file again.
-                let rights = moved.traits.rights;
+                let rights = moved.flags.rights;
                 let writes = taken.own && !taken.copied;
-                let rights = if writes { rights } else { rights.without(Rights::WRITE) };
+                let rights = if writes { rights } else { rights.without(Prot::WRITE) };
                 pager.map(taken.address - from + to, taken.frame, rights, taken.own)?;
                 if taken.copied {
                     pager.mark_copied(taken.address - from + to);
@@ -246,7 +246,7 @@ impl Inner {
         taken?;
         // The mapping at the old place holds the last one now, and the stubs go with it.
         drop(text);
-        self.account(&moved.traits, new as i64);
+        self.account(&moved.flags, new as i64);
         self.tree.insert(to, moved);
         if old != 0 && !keep {
             self.remove(from, from + old, &mut Vec::new())?;

@@ -4,13 +4,13 @@
 use crate::PAGE;
 use abi::Result;
 use api_lock::SpinLock;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use ordered::Map;
 
 /// Pages that appear as zeros when they are first asked for.
 pub(crate) struct SharedPages {
     length: u64,
-    pages: SpinLock<Map<u64, Frame>>,
+    pages: SpinLock<Map<u64, PageFrame>>,
 }
 
 impl SharedPages {
@@ -20,15 +20,15 @@ impl SharedPages {
 }
 
 impl PageSource for SharedPages {
-    fn page(&self, index: u64, _for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, _for_write: bool) -> Result<PageFrame> {
         if let Some(frame) = self.pages.lock().get(&index) {
             return Ok(frame.clone());
         }
-        let frame = Frame::new()?;
+        let frame = PageFrame::new()?;
         Ok(self.pages.lock().entry(index).or_insert(frame).clone())
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         self.pages.lock().get(&index).cloned()
     }
 

@@ -7,15 +7,15 @@ use crate::pager::{Machine, Pager};
 use crate::place::Place;
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
-use crate::vma::{Backing, MappedFile, Traits, Tree, Vma};
-use crate::{PAGE, Rights, USER_END};
+use crate::vma::{Backing, MappedFile, Tree, VmFlags, Vma};
+use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::{Guard, SpinLock};
-use api_mem::Frame;
-use api_plat::{Access, FaultOutcome, MOST_CPUS};
+use api_mem::PageFrame;
+use api_plat::{Access, FaultOutcome, MAX_CPUS};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What mmap asks for.
@@ -24,9 +24,9 @@ pub struct Request {
     /// In bytes, rounded up to pages.
     pub length: u64,
     pub place: Place,
-    pub rights: Rights,
+    pub rights: Prot,
     /// What mprotect may make of it.
-    pub most: Rights,
+    pub most: Prot,
     pub shared: bool,
     /// The file and the page of it the mapping starts with; `None` is anonymous memory.
     pub file: Option<(Arc<MappedFile>, u64)>,
@@ -39,13 +39,13 @@ pub struct Request {
 
 impl Request {
     /// Private anonymous memory.
-    pub fn anonymous(length: u64, rights: Rights) -> Request {
+    pub fn anonymous(length: u64, rights: Prot) -> Request {
         Request {
             address: 0,
             length,
             place: Place::Anywhere,
             rights,
-            most: Rights::ALL,
+            most: Prot::ALL,
             shared: false,
             file: None,
             grows_down: false,
@@ -98,7 +98,7 @@ pub(crate) struct Inner {
     pub layout: Layout,
     pub limits: Limits,
     /// The page of zeros that reading untouched memory shows.
-    pub zero: Frame,
+    pub zero: PageFrame,
     pub brk_start: u64,
     pub brk: u64,
     /// Pages of all mappings.
@@ -124,9 +124,9 @@ pub(crate) struct Inner {
 }
 
 /// The address space that is active on each processor. A kernel thread finds the one of whoever ran there before it.
-static CURRENT: [SpinLock<Option<Arc<Space>>>; MOST_CPUS] = [const { SpinLock::new(None) }; MOST_CPUS];
+static CURRENT: [SpinLock<Option<Arc<Space>>>; MAX_CPUS] = [const { SpinLock::new(None) }; MAX_CPUS];
 /// The same as an address: every switch of threads asks.
-static ACTIVE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_CPUS];
+static ACTIVE: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
 
 /// The index of the running processor.
 #[inline]
@@ -198,7 +198,7 @@ pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<
 }
 
 /// Dirty pages of shared mappings that were taken out, to be stored once the lock is free.
-pub(crate) type Unsaved = Vec<(Arc<MappedFile>, u64, Frame)>;
+pub(crate) type Unsaved = Vec<(Arc<MappedFile>, u64, PageFrame)>;
 
 pub(crate) fn save(unsaved: Unsaved) {
     for (file, page, frame) in unsaved {
@@ -210,7 +210,7 @@ pub(crate) fn save(unsaved: Unsaved) {
 impl Space {
     /// An empty address space.
     pub fn new(layout: Layout, limits: Limits) -> Result<Arc<Space>> {
-        let inner = Inner::empty(layout, limits, Frame::new()?)?;
+        let inner = Inner::empty(layout, limits, PageFrame::new()?)?;
         Ok(Space::with(inner))
     }
 
@@ -245,7 +245,7 @@ impl Space {
             return own;
         }
         let inner = self.inner.lock();
-        let Some((start, vma)) = inner.tree.find(address).filter(|(_, vma)| vma.traits.shared) else {
+        let Some((start, vma)) = inner.tree.find(address).filter(|(_, vma)| vma.flags.shared) else {
             return own;
         };
         let Some((file, page)) = vma.file_page(start, address & !(PAGE - 1)) else { return own };
@@ -292,7 +292,7 @@ impl Space {
             self.store_shared(request.address, request.address.saturating_add(length))?;
         }
         let mut unsaved = Vec::new();
-        if request.rights.contains(Rights::EXECUTE)
+        if request.rights.contains(Prot::EXECUTE)
             && let Some((file, _)) = &request.file
         {
             // Under the lock nobody may wait for the host.
@@ -305,16 +305,16 @@ impl Space {
         if fixed {
             inner.remove(start, end, &mut unsaved)?;
         }
-        let traits = Traits {
+        let flags = VmFlags {
             rights: request.rights,
             most: request.most,
             shared: request.shared,
             grows_down: request.grows_down,
             locked: request.locked || inner.lock_future,
             no_reserve: request.no_reserve,
-            ..Traits::default()
+            ..VmFlags::default()
         };
-        let mut vma = Vma::anonymous(end, traits);
+        let mut vma = Vma::anonymous(end, flags);
         vma.name = request.name;
         let is_file = request.file.is_some();
         vma.backing = match request.file {
@@ -327,16 +327,16 @@ impl Space {
             }
             None => Backing::Anonymous,
         };
-        inner.account(&traits, length as i64);
+        inner.account(&flags, length as i64);
         #[cfg(feature = "process")]
         let mapped = match &vma.backing {
-            Backing::File { file, index } if inner.is_told && request.rights.contains(Rights::EXECUTE) => {
+            Backing::File { file, index } if inner.is_told && request.rights.contains(Prot::EXECUTE) => {
                 Some((file.clone(), *index))
             }
             _ => None,
         };
         inner.tree.insert(start, vma);
-        if request.rights.contains(Rights::EXECUTE) {
+        if request.rights.contains(Prot::EXECUTE) {
             inner.attach_text(start);
         }
         // A loader or a dynamic linker puts a part of a program in its place.
@@ -351,26 +351,26 @@ impl Space {
             api_plat::status(&api_plat::Status::Mapped { address: start, offset: index * PAGE, path });
         }
         save(unsaved);
-        if traits.locked {
+        if flags.locked {
             self.populate(start, end);
         }
         Ok(start)
     }
 
     /// Maps pages of the kernel's (the vDSO) near the stack; they stay the kernel's.
-    pub fn map_kernel_pages(&self, pages: &[(Frame, Rights)], name: &'static str) -> Result<u64> {
+    pub fn map_kernel_pages(&self, pages: &[(PageFrame, Prot)], name: &'static str) -> Result<u64> {
         let length = pages.len() as u64 * PAGE;
         let mut inner = self.inner.lock();
         let top = inner.layout.mmap_base;
         let start = inner.tree.gap_for_mmap(LOWEST, top, length).ok_or(ENOMEM)?;
         for (i, (frame, rights)) in pages.iter().enumerate() {
             let address = start + i as u64 * PAGE;
-            let traits = Traits { rights: *rights, most: *rights, shared: true, ..Traits::default() };
-            let mut vma = Vma::anonymous(address + PAGE, traits);
+            let flags = VmFlags { rights: *rights, most: *rights, shared: true, ..VmFlags::default() };
+            let mut vma = Vma::anonymous(address + PAGE, flags);
             (vma.backing, vma.name) = (Backing::Fixed, name);
             inner.pager.map(address, frame.clone(), *rights, false)?;
             inner.file_resident += 1;
-            inner.account(&traits, PAGE as i64);
+            inner.account(&flags, PAGE as i64);
             inner.tree.insert(address, vma);
         }
         inner.pager.flush();
@@ -401,7 +401,7 @@ impl Space {
 
     /// mprotect. `ENOMEM` where nothing is mapped, `EACCES` for a right the mapping cannot have; what lies before
     /// such a place is changed.
-    pub fn protect(&self, address: u64, length: u64, rights: Rights, grows_down: bool) -> Result<()> {
+    pub fn protect(&self, address: u64, length: u64, rights: Prot, grows_down: bool) -> Result<()> {
         let end = range_end(address, length, ENOMEM)?;
         if end == address {
             return Ok(());
@@ -412,7 +412,7 @@ impl Space {
         if grows_down {
             // PROT_GROWSDOWN: from the start of the stack on, which is the first mapping in the range.
             let (first, vma) = inner.tree.first_overlap(address, end).ok_or(ENOMEM)?;
-            if !vma.traits.grows_down {
+            if !vma.flags.grows_down {
                 return Err(EINVAL);
             }
             start = first;
@@ -424,7 +424,7 @@ impl Space {
                 result = Err(ENOMEM);
                 break;
             };
-            if !vma.traits.most.contains(rights) {
+            if !vma.flags.most.contains(rights) {
                 result = Err(EACCES);
                 break;
             }
@@ -452,7 +452,7 @@ impl Space {
                 return old;
             }
         } else if to > from {
-            let request = Request::anonymous(to - from, Rights::READ.with(Rights::WRITE)).at(from);
+            let request = Request::anonymous(to - from, Prot::READ.with(Prot::WRITE)).at(from);
             let taken = inner.tree.first_overlap(from, to.saturating_add(PAGE)).is_some();
             if taken
                 || to - start > inner.limits.data
@@ -461,10 +461,10 @@ impl Space {
                 return old;
             }
             let locked = inner.lock_future;
-            let traits = Traits { rights: request.rights, most: Rights::ALL, locked, ..Traits::default() };
-            let mut vma = Vma::anonymous(to, traits);
+            let flags = VmFlags { rights: request.rights, most: Prot::ALL, locked, ..VmFlags::default() };
+            let mut vma = Vma::anonymous(to, flags);
             vma.name = "[heap]";
-            inner.account(&traits, (to - from) as i64);
+            inner.account(&flags, (to - from) as i64);
             inner.tree.insert(from, vma);
             if locked {
                 inner.brk = wanted;
@@ -521,7 +521,7 @@ impl Space {
     /// The pages of a range, made ready for a device that reads them, or writes to them, as far as that is possible: the
     /// program's own, since a device's writing to pages of files would go unseen. While the handles live the pages stay,
     /// whatever becomes of the range.
-    pub fn hold(&self, address: u64, length: usize, access: Access) -> Vec<Frame> {
+    pub fn hold(&self, address: u64, length: usize, access: Access) -> Vec<PageFrame> {
         let end = address.saturating_add(length as u64).min(USER_END);
         let first = address & !(PAGE - 1);
         let mut frames = Vec::new();
@@ -537,12 +537,12 @@ impl Space {
     }
 
     /// The frame at `address`, made ready for the access.
-    fn touch(&self, address: u64, access: Access) -> Result<Frame> {
+    fn touch(&self, address: u64, access: Access) -> Result<PageFrame> {
         self.touched(address, access).map(|(frame, _)| frame)
     }
 
     /// The same, and whether it is the program's own and not a file's.
-    fn touched(&self, address: u64, access: Access) -> Result<(Frame, bool)> {
+    fn touched(&self, address: u64, access: Access) -> Result<(PageFrame, bool)> {
         match self.fault(address, access) {
             FaultOutcome::Resolved => {}
             FaultOutcome::OutOfMemory => return Err(ENOMEM),
@@ -551,7 +551,7 @@ impl Space {
         let mut inner = self.inner.lock();
         let page = inner.pager.page(address & !(PAGE - 1)).ok_or(EFAULT)?;
         // SAFETY: the entry holds a count of the page, of which this is a copy that is counted at once.
-        let frame = unsafe { core::mem::ManuallyDrop::new(Frame::from_raw(page.physical)).clone_frame() };
+        let frame = unsafe { core::mem::ManuallyDrop::new(PageFrame::from_raw(page.physical)).clone_frame() };
         Ok((frame, page.own))
     }
 
@@ -562,18 +562,18 @@ impl Space {
 
 /// A second handle of a borrowed one.
 trait CloneFrame {
-    fn clone_frame(&self) -> Frame;
+    fn clone_frame(&self) -> PageFrame;
 }
 
-impl CloneFrame for core::mem::ManuallyDrop<Frame> {
-    fn clone_frame(&self) -> Frame {
-        Frame::clone(self)
+impl CloneFrame for core::mem::ManuallyDrop<PageFrame> {
+    fn clone_frame(&self) -> PageFrame {
+        PageFrame::clone(self)
     }
 }
 
 impl Inner {
     /// Without a mapping; `zero` is the page that reading untouched memory shows.
-    pub(crate) fn empty(layout: Layout, limits: Limits, zero: Frame) -> Result<Inner> {
+    pub(crate) fn empty(layout: Layout, limits: Limits, zero: PageFrame) -> Result<Inner> {
         Ok(Inner {
             tree: Tree::default(),
             pager: Machine::new()?,
@@ -600,21 +600,21 @@ impl Inner {
     }
 
     /// Counts a mapping of `length` bytes in (or out, when negative).
-    pub fn account(&mut self, traits: &Traits, length: i64) {
+    pub fn account(&mut self, flags: &VmFlags, length: i64) {
         let pages = length / PAGE as i64;
         self.changes += 1;
         self.pages = self.pages.wrapping_add_signed(pages);
         self.peak_pages = self.peak_pages.max(self.pages);
-        if traits.locked {
+        if flags.locked {
             self.locked_pages = self.locked_pages.wrapping_add_signed(pages);
         }
-        if !traits.shared && traits.rights.contains(Rights::WRITE) && !traits.grows_down {
+        if !flags.shared && flags.rights.contains(Prot::WRITE) && !flags.grows_down {
             self.data_pages = self.data_pages.wrapping_add_signed(pages);
         }
     }
 
     /// Shows a page that is not this space's own, where there is none.
-    pub fn map_file_page(&mut self, address: u64, frame: Frame, rights: Rights) -> Result<()> {
+    pub fn map_file_page(&mut self, address: u64, frame: PageFrame, rights: Prot) -> Result<()> {
         self.pager.map(address, frame, rights, false)?;
         self.count_resident(false, 1);
         Ok(())
@@ -628,7 +628,7 @@ impl Inner {
 
     /// `EPERM` when something in the range was sealed (mseal(2)).
     pub fn check_sealed(&self, start: u64, end: u64) -> Result<()> {
-        if self.tree.overlapping(start, end).any(|(_, vma)| vma.traits.sealed) { Err(EPERM) } else { Ok(()) }
+        if self.tree.overlapping(start, end).any(|(_, vma)| vma.flags.sealed) { Err(EPERM) } else { Ok(()) }
     }
 
     /// Takes everything in the range out; `EPERM` when some of it is sealed, and then nothing.
@@ -644,7 +644,7 @@ impl Inner {
         let mut stubs = None;
         while let Some((first, _)) = self.tree.next(start).filter(|(first, _)| *first < end) {
             let Some(vma) = self.tree.remove(first) else { break };
-            self.account(&vma.traits, -((vma.end - first) as i64));
+            self.account(&vma.flags, -((vma.end - first) as i64));
             self.discard(first, vma.end, first, &vma, unsaved);
             if let Some(text) = vma.text
                 && Arc::strong_count(&text) == 1
@@ -679,7 +679,7 @@ impl Inner {
                     false => {}
                 }
                 if taken.dirty
-                    && vma.traits.shared
+                    && vma.flags.shared
                     && let Some((source, page)) = vma.file_page(vma_start, taken.address)
                     && !source.source.is_memory()
                 {
@@ -694,27 +694,27 @@ impl Inner {
     }
 
     /// Gives the range other rights; all of it is mapped and may have them.
-    fn protect(&mut self, start: u64, end: u64, rights: Rights) -> Result<()> {
+    fn protect(&mut self, start: u64, end: u64, rights: Prot) -> Result<()> {
         self.pager.split(start)?;
         self.pager.split(end)?;
         // Memory that becomes writable counts as data from now on.
         let mut gained = 0i64;
         self.tree.change(start, end, |from, vma| {
-            let data = |t: &Traits| !t.shared && t.rights.contains(Rights::WRITE) && !t.grows_down;
-            let before = data(&vma.traits);
-            vma.traits.rights = rights;
-            gained += (i64::from(data(&vma.traits)) - i64::from(before)) * ((vma.end - from) / PAGE) as i64;
+            let data = |t: &VmFlags| !t.shared && t.rights.contains(Prot::WRITE) && !t.grows_down;
+            let before = data(&vma.flags);
+            vma.flags.rights = rights;
+            gained += (i64::from(data(&vma.flags)) - i64::from(before)) * ((vma.end - from) / PAGE) as i64;
         })?;
         self.data_pages = self.data_pages.wrapping_add_signed(gained);
         self.changes += 1;
         let mut at = start;
         while let Some((first, vma)) = self.tree.first_overlap(at, end) {
             let (from, to) = (first.max(start), vma.end.min(end));
-            let shared = vma.traits.shared;
+            let shared = vma.flags.shared;
             self.pager.protect(from, to, &mut |page| match shared {
                 // Writing a page of a file for the first time goes through the file.
-                true if !page.dirty => rights.without(Rights::WRITE),
-                false if !page.own || page.copied => rights.without(Rights::WRITE),
+                true if !page.dirty => rights.without(Prot::WRITE),
+                false if !page.own || page.copied => rights.without(Prot::WRITE),
                 _ => rights,
             });
             at = to;
@@ -722,7 +722,7 @@ impl Inner {
                 break;
             }
         }
-        if rights.contains(Rights::EXECUTE) {
+        if rights.contains(Prot::EXECUTE) {
             let starts: Vec<u64> = self.tree.overlapping(start, end).map(|(s, _)| *s).collect();
             starts.into_iter().for_each(|s| self.attach_text(s));
         }
@@ -733,9 +733,9 @@ impl Inner {
     /// be done, calls trap.
     fn attach_text(&mut self, start: u64) {
         let Some((_, vma)) = self.tree.find(start) else { return };
-        let (end, executable) = (vma.end, vma.traits.rights.contains(Rights::EXECUTE));
+        let (end, executable) = (vma.end, vma.flags.rights.contains(Prot::EXECUTE));
         let Backing::File { file, index } = &vma.backing else { return };
-        if vma.text.is_some() || vma.traits.shared || !executable {
+        if vma.text.is_some() || vma.flags.shared || !executable {
             return;
         }
         let from = index * PAGE;
@@ -748,11 +748,11 @@ impl Inner {
         });
         let Some(stubs) = near else { return };
         text.place(stubs, from + (end - start));
-        let rights = Rights::READ.with(Rights::EXECUTE);
-        let traits = Traits { rights, most: rights, ..Traits::default() };
-        let mut stub_vma = Vma::anonymous(stubs + length, traits);
+        let rights = Prot::READ.with(Prot::EXECUTE);
+        let flags = VmFlags { rights, most: rights, ..VmFlags::default() };
+        let mut stub_vma = Vma::anonymous(stubs + length, flags);
         (stub_vma.backing, stub_vma.name) = (Backing::Stubs, "[calls]");
-        self.account(&traits, length as i64);
+        self.account(&flags, length as i64);
         self.tree.insert(stubs, stub_vma);
         let Some((_, vma)) = self.tree.find_mut(start) else { return };
         vma.text = Some(Arc::new(text));
@@ -768,7 +768,7 @@ impl Inner {
         if self.traced || text.common().is_none() || !self.show_common_stubs(text) {
             return;
         }
-        let rights = vma.traits.rights.without(Rights::WRITE);
+        let rights = vma.flags.rights.without(Prot::WRITE);
         for address in (start..vma.end).step_by(PAGE as usize) {
             let Some(frame) = text.common_page(first + (address - start) / PAGE) else { continue };
             let is_there = self.pager.page(address).is_some();
@@ -786,7 +786,7 @@ impl Inner {
         let Some(common) = text.common().filter(|_| self.is_stubs(start, end)) else { return false };
         for (i, frame) in common.stubs().iter().enumerate() {
             let address = start + i as u64 * PAGE;
-            let rights = Rights::READ.with(Rights::EXECUTE);
+            let rights = Prot::READ.with(Prot::EXECUTE);
             let is_there = self.pager.page(address).is_some();
             if !is_there && self.map_file_page(address, frame.clone(), rights).is_err() {
                 return false;

@@ -9,21 +9,21 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use api_plat::{Access, FaultOutcome};
 use std::format;
 use std::string::{String, ToString};
 use std::vec;
 
-const RW: Rights = Rights::READ.with(Rights::WRITE);
-const RX: Rights = Rights::READ.with(Rights::EXECUTE);
+const RW: Prot = Prot::READ.with(Prot::WRITE);
+const RX: Prot = Prot::READ.with(Prot::EXECUTE);
 const MAPPED: FaultOutcome = FaultOutcome::Segv { mapped: true };
 const UNMAPPED: FaultOutcome = FaultOutcome::Segv { mapped: false };
 
 /// A file of some pages; records what is written back.
 #[derive(Default)]
 struct TestFile {
-    pages: Vec<Frame>,
+    pages: Vec<PageFrame>,
     length: u64,
     sites: Vec<u8>,
     content: Option<u64>,
@@ -38,7 +38,7 @@ struct TestFile {
 impl TestFile {
     fn new(bytes: &[u8]) -> TestFile {
         let pages = bytes.chunks(4096).map(|chunk| {
-            let frame = Frame::new().unwrap();
+            let frame = PageFrame::new().unwrap();
             frame.write(0, chunk);
             frame
         });
@@ -53,7 +53,7 @@ impl TestFile {
 }
 
 impl PageSource for TestFile {
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, for_write: bool) -> Result<PageFrame> {
         if for_write && self.read_only {
             return Err(ENOSPC);
         }
@@ -63,7 +63,7 @@ impl PageSource for TestFile {
         self.pages.get(index as usize).cloned().ok_or(EIO)
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         if self.slow { None } else { self.pages.get(index as usize).cloned() }
     }
 
@@ -71,7 +71,7 @@ impl PageSource for TestFile {
         self.length
     }
 
-    fn write_back(&self, index: u64, _frame: &Frame) -> Result<()> {
+    fn write_back(&self, index: u64, _frame: &PageFrame) -> Result<()> {
         self.stored.lock().push(index);
         Ok(())
     }
@@ -191,14 +191,14 @@ fn sequential_writes_get_pages_ahead_but_not_beyond_the_mapping() {
 #[test]
 fn rights_are_enforced_and_the_reason_is_told() {
     let s = space();
-    let a = s.map(Request::anonymous(3 * PAGE, Rights::READ)).unwrap();
+    let a = s.map(Request::anonymous(3 * PAGE, Prot::READ)).unwrap();
     assert_eq!(store(&s, a, 1), Err(MAPPED));
     assert_eq!(s.fault(a, Access::Execute), MAPPED);
     s.protect(a, PAGE, RW, false).unwrap();
     store(&s, a, 1).unwrap();
-    s.protect(a, PAGE, Rights::NONE, false).unwrap();
+    s.protect(a, PAGE, Prot::NONE, false).unwrap();
     assert_eq!(load(&s, a), Err(MAPPED));
-    s.protect(a, PAGE, Rights::READ, false).unwrap();
+    s.protect(a, PAGE, Prot::READ, false).unwrap();
     assert_eq!(load(&s, a), Ok(1), "the page outlives PROT_NONE");
     assert_eq!(store(&s, a, 2), Err(MAPPED));
     assert_eq!(s.protect(a, 4 * PAGE, RW, false), Err(ENOMEM));
@@ -210,7 +210,7 @@ fn rights_are_enforced_and_the_reason_is_told() {
 fn neighbours_that_are_alike_become_one_and_are_split_again() {
     let s = space();
     let a = s.map(Request::anonymous(9 * PAGE, RW)).unwrap();
-    s.protect(a + 3 * PAGE, 3 * PAGE, Rights::READ, false).unwrap();
+    s.protect(a + 3 * PAGE, 3 * PAGE, Prot::READ, false).unwrap();
     assert_eq!(s.listing().unwrap().len(), 3);
     s.protect(a + 3 * PAGE, 3 * PAGE, RW, false).unwrap();
     assert_eq!(s.listing().unwrap().len(), 1);
@@ -233,12 +233,12 @@ fn places_are_respected() {
     assert_eq!(s.map(at(0xffff_8000_0000_0000, Place::Fixed)), Err(ENOMEM));
     assert_eq!(s.map(Request::anonymous(0, RW)), Err(EINVAL));
     assert_eq!(s.map(Request::anonymous(u64::MAX, RW)), Err(ENOMEM));
-    assert_eq!(s.map(Request::anonymous(USER_END, Rights::NONE)), Err(ENOMEM));
+    assert_eq!(s.map(Request::anonymous(USER_END, Prot::NONE)), Err(ENOMEM));
     assert!(s.map(at(0, Place::Low)).unwrap() + PAGE <= 1 << 31);
     assert_eq!(s.map(at(0x5000_0000, Place::Low)), Ok(0x5000_0000), "a hint below 2 GiB that is free");
     assert_ne!(s.map(at(0x5000_0000, Place::Low)), Ok(0x5000_0000), "a hint that is taken");
     assert!(s.map(at(1 << 31, Place::Low)).unwrap() + PAGE <= 1 << 31, "a hint above 2 GiB");
-    let large = Request { place: Place::Low, ..Request::anonymous(1 << 32, Rights::NONE) };
+    let large = Request { place: Place::Low, ..Request::anonymous(1 << 32, Prot::NONE) };
     assert_eq!(s.map(large), Err(ENOMEM));
     assert_eq!(s.map(at(0x1234_5000, Place::Anywhere)), Ok(0x1234_5000));
     assert_ne!(s.map(at(a, Place::Anywhere)).unwrap(), a);
@@ -258,9 +258,9 @@ fn gaps_left_by_unmapping_are_used_again() {
     s.unmap(a[3], 4 * PAGE).unwrap();
     s.unmap(a[7] + PAGE, PAGE).unwrap();
     assert_eq!(s.map(Request::anonymous(5 * PAGE, RW)).unwrap(), a[9] - 5 * PAGE);
-    assert_eq!(s.map(Request::anonymous(PAGE, Rights::READ)).unwrap(), a[3] + 3 * PAGE);
-    assert_eq!(s.map(Request::anonymous(3 * PAGE, Rights::READ)).unwrap(), a[3]);
-    assert_eq!(s.map(Request::anonymous(PAGE, Rights::READ)).unwrap(), a[7] + PAGE);
+    assert_eq!(s.map(Request::anonymous(PAGE, Prot::READ)).unwrap(), a[3] + 3 * PAGE);
+    assert_eq!(s.map(Request::anonymous(3 * PAGE, Prot::READ)).unwrap(), a[3]);
+    assert_eq!(s.map(Request::anonymous(PAGE, Prot::READ)).unwrap(), a[7] + PAGE);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn only_an_obvious_overcommit_is_refused() {
     let more = (total + 1) * PAGE;
     assert_eq!(s.map(Request::anonymous(more, RW)), Err(ENOMEM));
     assert!(s.map(Request { no_reserve: true, ..Request::anonymous(more, RW) }).is_ok());
-    assert!(s.map(Request::anonymous(more * 1000, Rights::NONE)).is_ok());
+    assert!(s.map(Request::anonymous(more * 1000, Prot::NONE)).is_ok());
     assert!(s.map(Request::anonymous(more - PAGE, RW)).is_ok());
     assert!(s.map(Request::anonymous(more - PAGE, RW)).is_ok());
 }
@@ -361,7 +361,7 @@ fn a_file_that_cannot_take_a_write_is_a_bus_error() {
 fn a_mapping_cannot_get_rights_its_file_does_not_have() {
     let s = space();
     let (_, mapped) = TestFile::new(&[7; 4096]).mapped();
-    let request = Request { shared: true, most: RX, ..Request::anonymous(PAGE, Rights::READ).of(mapped, 0) };
+    let request = Request { shared: true, most: RX, ..Request::anonymous(PAGE, Prot::READ).of(mapped, 0) };
     let a = s.map(request).unwrap();
     assert_eq!(s.protect(a, PAGE, RW, false), Err(EACCES));
     assert_eq!(s.protect(a, PAGE, RX, false), Ok(()));
@@ -423,7 +423,7 @@ fn remapping_moves_grows_and_shrinks() {
     assert_eq!(s.remap(ask(a, 0, PAGE)), Err(EINVAL));
     // The gap above leads up to mmap's base and beyond it to the stack: growing stays in place.
     assert_eq!(s.remap(ask(a, 4 * PAGE, 8 * PAGE)), Ok(a));
-    s.map(Request::anonymous(PAGE, Rights::READ).at(a + 8 * PAGE)).unwrap();
+    s.map(Request::anonymous(PAGE, Prot::READ).at(a + 8 * PAGE)).unwrap();
     let b = s.remap(ask(a, 8 * PAGE, 16 * PAGE)).unwrap();
     assert_ne!(a, b);
     assert_eq!((load(&s, b + 3 * PAGE), load(&s, a + 3 * PAGE)), (Ok(9), Err(UNMAPPED)));
@@ -450,7 +450,7 @@ fn what_is_asked_of_a_part_of_a_mapping_is_answered_for_it() {
     s.set_locked(a, 4 * PAGE, true, false).unwrap();
     assert_eq!(s.sync(a + 2 * PAGE, PAGE, true), Err(EBUSY));
     s.set_locked(a, 4 * PAGE, false, false).unwrap();
-    s.protect(a, 4 * PAGE, Rights::NONE, false).unwrap();
+    s.protect(a, 4 * PAGE, Prot::NONE, false).unwrap();
     assert_eq!(s.set_locked(a + PAGE, PAGE, true, true), Err(ENOMEM));
 }
 
@@ -467,7 +467,7 @@ fn large_pages_are_made_where_asked_for_and_split_where_needed() {
     assert_eq!(s.usage().anonymous, LARGE - PAGE);
     assert_eq!((load(&s, a + 5 * PAGE), load(&s, a + 6 * PAGE)), (Err(UNMAPPED), Ok(2)));
     store(&s, a + LARGE, 3).unwrap();
-    s.protect(a + LARGE, LARGE, Rights::READ, false).unwrap();
+    s.protect(a + LARGE, LARGE, Prot::READ, false).unwrap();
     assert_eq!(load(&s, a + LARGE), Ok(3));
     s.protect(a + LARGE + PAGE, PAGE, RW, false).unwrap();
     store(&s, a + LARGE + PAGE, 4).unwrap();
@@ -512,7 +512,7 @@ fn residence_and_locks_are_told() {
 #[test]
 fn locking_a_vast_reservation_takes_no_time_and_no_memory() {
     let s = space();
-    let a = s.map(Request { no_reserve: true, ..Request::anonymous(1 << 44, Rights::NONE) }).unwrap();
+    let a = s.map(Request { no_reserve: true, ..Request::anonymous(1 << 44, Prot::NONE) }).unwrap();
     s.protect(a + (1 << 43), 2 * PAGE, RW, false).unwrap();
     s.set_all_locked(Some(true), false, true).unwrap();
     assert_eq!(s.usage().anonymous, 2 * PAGE);

@@ -17,7 +17,7 @@ use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::Frame;
+use api_mem::PageFrame;
 use api_sites::{JUMP_LENGTH, NUMBER_UNKNOWN, Site, Sites};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -131,7 +131,7 @@ impl Text {
     }
 
     /// A page of the file that is patched already, for all spaces that have it.
-    pub(crate) fn common_page(&self, page: u64) -> Option<&Frame> {
+    pub(crate) fn common_page(&self, page: u64) -> Option<&PageFrame> {
         self.common.as_ref()?.page(page.checked_sub(self.first)?)
     }
 
@@ -170,7 +170,7 @@ impl Text {
     }
 
     /// Bytes of the file from `offset` on, from the page at hand or its neighbour.
-    fn bytes(&self, page: u64, frame: &Frame, offset: u64, to: &mut [u8]) -> Option<()> {
+    fn bytes(&self, page: u64, frame: &PageFrame, offset: u64, to: &mut [u8]) -> Option<()> {
         let here = ((page + 1) * PAGE).saturating_sub(offset).min(to.len() as u64) as usize;
         let (first, rest) = to.split_at_mut(here);
         if !first.is_empty() {
@@ -184,10 +184,15 @@ impl Text {
     }
 
     /// Patches a private copy of page `page` of the file. `stub_page` gives the frame of a page of stubs.
-    pub(crate) fn patch(&self, page: u64, copy: &Frame, mut stub_page: impl FnMut(u64) -> Option<Frame>) {
+    pub(crate) fn patch(
+        &self,
+        page: u64,
+        copy: &PageFrame,
+        mut stub_page: impl FnMut(u64) -> Option<PageFrame>,
+    ) {
         let sites = self.on_page(page);
         // Once for each page of stubs, not for each site.
-        let mut last: Option<(u64, Frame)> = None;
+        let mut last: Option<(u64, PageFrame)> = None;
         for index in sites {
             let site = self.sites[index];
             let stub = self.stubs + index as u64 * SLOT;
@@ -210,7 +215,7 @@ impl Text {
     fn stub(
         &self,
         page: u64,
-        frame: &Frame,
+        frame: &PageFrame,
         site: Site,
         at: u64,
         stub: u64,
@@ -243,14 +248,14 @@ impl Text {
     }
 
     /// Puts the bytes of the file back where a jump is: the page moves to an address the stubs do not know.
-    pub(crate) fn unpatch(&self, page: u64, copy: &Frame) {
+    pub(crate) fn unpatch(&self, page: u64, copy: &PageFrame) {
         if let Some(original) = self.file.source.resident_page(page) {
             self.unpatch_from(page, copy, &original);
         }
     }
 
     /// The same, with the page of the file.
-    pub(crate) fn unpatch_from(&self, page: u64, copy: &Frame, original: &Frame) {
+    pub(crate) fn unpatch_from(&self, page: u64, copy: &PageFrame, original: &PageFrame) {
         for index in self.on_page(page) {
             let site = self.sites[index];
             let (at, mut bytes) = ((u64::from(site.offset) % PAGE) as usize, [0u8; JUMP_LENGTH]);

@@ -15,12 +15,12 @@ use crate::pager::Pager;
 use crate::space::{Inner, Space};
 use crate::text::Text;
 use crate::vma::{Backing, MappedFile};
-use crate::{PAGE, Rights};
+use crate::{PAGE, Prot};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::Frame;
+use api_mem::PageFrame;
 use api_plat::{Access, FaultOutcome};
 
 /// A page of text with patched calls: its address, its sites, and what it is a copy of.
@@ -101,16 +101,16 @@ impl Space {
     }
 
     /// The frame of a page, made ready to be read or written by the tracer.
-    fn reach(&self, page: u64, writes: bool) -> Result<Frame> {
+    fn reach(&self, page: u64, writes: bool) -> Result<PageFrame> {
         // Pages that are fetched may go again before the lock is taken.
         for _ in 0..8 {
             let rights = {
                 let inner = self.lock();
-                inner.tree.find(page).map(|(_, vma)| vma.traits.rights)
+                inner.tree.find(page).map(|(_, vma)| vma.flags.rights)
             };
             let access = match rights {
-                Some(rights) if writes && rights.contains(Rights::WRITE) => Access::Write,
-                Some(rights) if !rights.contains(Rights::READ) && rights.contains(Rights::EXECUTE) => {
+                Some(rights) if writes && rights.contains(Prot::WRITE) => Access::Write,
+                Some(rights) if !rights.contains(Prot::READ) && rights.contains(Prot::EXECUTE) => {
                     Access::Execute
                 }
                 // Where nothing is mapped a stack may grow.
@@ -125,11 +125,11 @@ impl Space {
             }
             let mut inner = self.lock();
             let (_, vma) = inner.tree.find(page).ok_or(EIO)?;
-            let (rights, shared) = (vma.traits.rights, vma.traits.shared);
+            let (rights, shared) = (vma.flags.rights, vma.flags.shared);
             let is_fixed = matches!(vma.backing, Backing::Fixed | Backing::Stubs);
             let anonymous = matches!(vma.backing, Backing::Anonymous);
             let there = inner.pager.page(page);
-            if writes && !rights.contains(Rights::WRITE) && (shared || is_fixed) {
+            if writes && !rights.contains(Prot::WRITE) && (shared || is_fixed) {
                 return Err(EIO);
             }
             let Some(there) = there else {
@@ -149,7 +149,7 @@ impl Space {
                 inner.pager.flush();
             }
             let there = inner.pager.page(page).ok_or(EIO)?;
-            return Ok(Frame::clone(&borrowed(there.physical)));
+            return Ok(PageFrame::clone(&borrowed(there.physical)));
         }
         Err(EIO)
     }
@@ -177,16 +177,16 @@ impl Inner {
     }
 
     /// Gives a patched page its own bytes back. The page is replaced at once: another processor may be running it.
-    fn restore(&mut self, patched: &Patched, original: &Frame) -> Result<()> {
+    fn restore(&mut self, patched: &Patched, original: &PageFrame) -> Result<()> {
         let Some((_, vma)) = self.tree.find(patched.address) else { return Ok(()) };
-        let rights = vma.traits.rights;
+        let rights = vma.flags.rights;
         if !vma.text.as_ref().is_some_and(|text| Arc::ptr_eq(text, &patched.text)) {
             return Ok(());
         }
         let Some(there) = self.pager.page(patched.address) else { return Ok(()) };
         if !there.own {
             // Other spaces have the patched page as well.
-            let rights = rights.without(Rights::WRITE);
+            let rights = rights.without(Prot::WRITE);
             drop(self.pager.replace(patched.address, original.clone(), rights, false));
             return Ok(());
         }

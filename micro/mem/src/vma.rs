@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mappings of the program's memory, and the tree they are kept in.
 
-use crate::{Rights, Text};
+use crate::{Prot, Text};
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -64,10 +64,10 @@ pub struct MemoryPolicy {
 
 /// Properties that neighbours must share to become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traits {
-    pub rights: Rights,
+pub(crate) struct VmFlags {
+    pub rights: Prot,
     /// What mprotect may allow at most: a shared mapping of a file that was opened for reading cannot be written.
-    pub most: Rights,
+    pub most: Prot,
     pub shared: bool,
     pub grows_down: bool,
     pub locked: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Traits {
 #[derive(Clone)]
 pub(crate) struct Vma {
     pub end: u64,
-    pub traits: Traits,
+    pub flags: VmFlags,
     pub backing: Backing,
     /// Where system calls of the text go, for executable mappings of files that have a table of sites.
     pub text: Option<Arc<Text>>,
@@ -97,8 +97,8 @@ pub(crate) struct Vma {
 }
 
 impl Vma {
-    pub fn anonymous(end: u64, traits: Traits) -> Vma {
-        Vma { end, traits, backing: Backing::Anonymous, text: None, name: "", streak: (0, 0) }
+    pub fn anonymous(end: u64, flags: VmFlags) -> Vma {
+        Vma { end, flags, backing: Backing::Anonymous, text: None, name: "", streak: (0, 0) }
     }
 
     /// Page of the file that is seen at `address`, for a mapping that starts at `start`.
@@ -120,7 +120,7 @@ impl Vma {
 
     /// True when `next` goes on where this mapping, from `start`, ends.
     fn joins(&self, start: u64, next_start: u64, next: &Vma) -> bool {
-        if self.end != next_start || self.traits != next.traits || self.name != next.name {
+        if self.end != next_start || self.flags != next.flags || self.name != next.name {
             return false;
         }
         let text = match (&self.text, &next.text) {
@@ -129,7 +129,7 @@ impl Vma {
             _ => false,
         };
         text && match (&self.backing, &next.backing) {
-            (Backing::Anonymous, Backing::Anonymous) => !self.traits.shared,
+            (Backing::Anonymous, Backing::Anonymous) => !self.flags.shared,
             (Backing::File { file: a, index: i }, Backing::File { file: b, index: j }) => {
                 Arc::ptr_eq(a, b) && i + (self.end - start) / PAGE_SIZE as u64 == *j
             }
@@ -330,7 +330,7 @@ impl Tree {
             if vma.end <= end && end - vma.end >= length {
                 break;
             }
-            let room = if vma.traits.grows_down { Self::STACK_GAP } else { 0 };
+            let room = if vma.flags.grows_down { Self::STACK_GAP } else { 0 };
             end = end.min(start.saturating_sub(room));
         }
         end
@@ -340,7 +340,7 @@ impl Tree {
     pub fn gap_above(&self, bottom: u64, top: u64, length: u64) -> Option<u64> {
         let mut start = self.find(bottom).map_or(bottom, |(_, vma)| vma.end);
         for (next, vma) in self.map.range(start..) {
-            let room = if vma.traits.grows_down { Self::STACK_GAP } else { 0 };
+            let room = if vma.flags.grows_down { Self::STACK_GAP } else { 0 };
             if next.saturating_sub(room) >= start && next.saturating_sub(room) - start >= length {
                 break;
             }

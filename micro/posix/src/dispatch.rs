@@ -3,7 +3,7 @@
 
 use crate::calls;
 use abi::{Result, errno::ENOSYS};
-use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
+use api_plat::{Access, Exception, FaultOutcome, Status, TrapFrame};
 use api_trace::{Event, Point};
 use calls_process::out_of_memory;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -199,7 +199,7 @@ static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handl
 static MISSING: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_syscall(frame: &mut Frame) {
+fn unilith_kernel_syscall(frame: &mut TrapFrame) {
     #[cfg(feature = "linked")]
     return linked::by_instruction(frame);
     #[cfg(not(feature = "linked"))]
@@ -207,7 +207,7 @@ fn unilith_kernel_syscall(frame: &mut Frame) {
 }
 
 #[inline(always)]
-fn by_number(frame: &mut Frame) {
+fn by_number(frame: &mut TrapFrame) {
     let number = frame.rax;
     let result = invoke(number, frame);
     if api_plat::take_work() || result.is_none() {
@@ -219,7 +219,7 @@ fn by_number(frame: &mut Frame) {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_overlay_call(frame: &mut Frame) {
+fn unilith_kernel_overlay_call(frame: &mut TrapFrame) {
     let entry = frame.entry;
     overlay::call(frame);
     unilith_kernel_syscall(frame);
@@ -232,7 +232,7 @@ fn unilith_kernel_overlay_call(frame: &mut Frame) {
 }
 
 /// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
-fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
+fn invoke(number: u64, frame: &mut TrapFrame) -> Option<Result<usize>> {
     let mut number = number;
     if watch::is_on() {
         number = comes_in(number, frame);
@@ -254,7 +254,7 @@ fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
 }
 
 #[inline(always)]
-fn store(result: Result<usize>, frame: &mut Frame) {
+fn store(result: Result<usize>, frame: &mut TrapFrame) {
     frame.rax = match result {
         Ok(value) => value as u64,
         Err(e) => {
@@ -268,7 +268,7 @@ fn store(result: Result<usize>, frame: &mut Frame) {
 }
 
 #[cold]
-fn comes_in(number: u64, frame: &mut Frame) -> u64 {
+fn comes_in(number: u64, frame: &mut TrapFrame) -> u64 {
     cpu_time::entered();
     if api_trace::is_on(Point::CallEntry) {
         let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
@@ -287,7 +287,7 @@ fn comes_in(number: u64, frame: &mut Frame) -> u64 {
 }
 
 #[cold]
-fn goes_out(number: u64, frame: &mut Frame, result: Result<usize>, keep: bool) -> Option<Result<usize>> {
+fn goes_out(number: u64, frame: &mut TrapFrame, result: Result<usize>, keep: bool) -> Option<Result<usize>> {
     if watch::is_traced() {
         trace(number, frame, &result);
     }
@@ -312,7 +312,7 @@ fn goes_out(number: u64, frame: &mut Frame, result: Result<usize>, keep: bool) -
 }
 
 #[cold]
-fn missing(number: u64, frame: &Frame) -> Result<usize> {
+fn missing(number: u64, frame: &TrapFrame) -> Result<usize> {
     if number == calls::ptrace::stop::NO_CALL {
         return Ok(frame.rax as usize);
     }
@@ -341,7 +341,7 @@ fn missing(number: u64, frame: &Frame) -> Result<usize> {
 }
 
 #[cold]
-fn trace(number: u64, frame: &Frame, result: &Result<usize>) {
+fn trace(number: u64, frame: &TrapFrame, result: &Result<usize>) {
     let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
     let tid = task::current().tid.of_machine();
     let f = frame;
@@ -355,7 +355,7 @@ fn trace(number: u64, frame: &Frame, result: &Result<usize>) {
 /// Work that is due before the program goes on: pollers, timers, preemption, signals, and the restart of an
 /// interrupted call (its number and what it returned).
 #[cold]
-fn leave(frame: &mut Frame, mut call: Option<(u64, Result<usize>)>) {
+fn leave(frame: &mut TrapFrame, mut call: Option<(u64, Result<usize>)>) {
     loop {
         sched::work();
         if frame.entry.is_overlay() {
@@ -379,7 +379,7 @@ fn leave(frame: &mut Frame, mut call: Option<(u64, Result<usize>)>) {
 }
 
 /// Makes an interrupted call again, by what tells which: its number, or what [`linked`] has in place of one.
-fn make_again(call: u64, frame: &mut Frame) -> Option<Result<usize>> {
+fn make_again(call: u64, frame: &mut TrapFrame) -> Option<Result<usize>> {
     #[cfg(feature = "linked")]
     return linked::again(call, frame);
     #[cfg(not(feature = "linked"))]
@@ -394,7 +394,7 @@ fn is_restart(result: Result<usize>) -> bool {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_work(frame: &mut Frame) {
+fn unilith_kernel_work(frame: &mut TrapFrame) {
     let _time = InKernel::enter();
     leave(frame, None);
 }
@@ -405,14 +405,14 @@ fn unilith_kernel_timer() {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_sample(registers: &Frame) {
+fn unilith_kernel_sample(registers: &TrapFrame) {
     if api_trace::is_on(Point::Sample) && !sched::idles() {
         api_trace::hit(Event::Sample { registers });
     }
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_exception(frame: &mut Frame, exception: Exception) {
+fn unilith_kernel_exception(frame: &mut TrapFrame, exception: Exception) {
     let _time = InKernel::enter();
     if frame.entry.is_overlay() {
         overlay::exception(frame, exception);

@@ -7,7 +7,7 @@ use abi::{Errno, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_plat::{Frame, Status};
+use api_plat::{Status, TrapFrame};
 use calls_process::program::{self, Prepared};
 use core::sync::atomic::Ordering;
 use descriptors::Description;
@@ -143,7 +143,7 @@ pub fn start(
         process.files.descriptors.insert(description.clone(), false)?;
     }
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
-    let thread = sched::spawn(true, Start::Program(Box::new(Frame::at_start(entry, stack))))?;
+    let thread = sched::spawn(true, Start::Program(Box::new(TrapFrame::at_start(entry, stack))))?;
     process.give_space(space);
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     let task = Task::new(process.clone(), pid, [0; 16], None);

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_boot::Confinement;
-use api_plat::{Boot, BootConfig, Frame, Status};
+use api_plat::{Boot, BootConfig, Status, TrapFrame};
 use calls_process::program::{self, Prepared};
 use calls_process::system;
 use loader::Loaded;
@@ -98,7 +98,7 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     task::current().seccomp.begin(profile.as_ref());
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
-    let frame = Frame::at_start(entry, stack);
+    let frame = TrapFrame::at_start(entry, stack);
     api_plat::status(&Status::Started { kernel_ns: api_plat::now_ns() });
     // SAFETY: the registers are those of a program at its start, in the space just activated.
     unsafe { api_plat::enter_program(&frame) }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request};
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use api_sched::WaitQueue;
 
 /// Requests or completions that one call takes or gives at most.
@@ -19,7 +19,7 @@ const REQUEST: usize = 32;
 const COMPLETION: usize = 16;
 
 /// Holds the pages of a range of the program's memory (`mem::Space::hold`), to be written to or not.
-pub type Hold = fn(address: u64, length: usize, is_written: bool) -> Vec<Frame>;
+pub type Hold = fn(address: u64, length: usize, is_written: bool) -> Vec<PageFrame>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum User {
@@ -276,13 +276,13 @@ mod tests {
         Info { sectors: 1000, sector_size: 512, read_only: false, largest: 64 << 10 }
     }
 
-    fn hold(address: u64, length: usize, _: bool) -> Vec<Frame> {
+    fn hold(address: u64, length: usize, _: bool) -> Vec<PageFrame> {
         // Nothing is mapped in the first page.
         let pages = (address as usize % PAGE_SIZE + length).div_ceil(PAGE_SIZE);
         if address < PAGE_SIZE as u64 {
             Vec::new()
         } else {
-            (0..pages).map(|_| Frame::new().unwrap()).collect()
+            (0..pages).map(|_| PageFrame::new().unwrap()).collect()
         }
     }
 

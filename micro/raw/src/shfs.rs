@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request};
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shfs::{BLOCK, MAX_NAME, Superblock, Volume};
 
@@ -85,8 +85,8 @@ impl Disk {
     }
 
     /// A page of the kernel's with a block.
-    fn block(&self, block: u64) -> Result<Frame> {
-        let frame = Frame::new()?;
+    fn block(&self, block: u64) -> Result<PageFrame> {
+        let frame = PageFrame::new()?;
         let mut frames = Vec::new();
         frames.reserve_exact_fallibly(1).map_err(|_| ENOMEM)?;
         frames.push(frame.clone());

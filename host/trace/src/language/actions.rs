@@ -17,7 +17,7 @@ const KEYS: u32 = 8192;
 const SCRATCH: i16 = -8;
 /// Where keys and records begin, from the top down.
 const RECORD: i16 = -16;
-const MOST_RECORD: usize = 400;
+const MAX_RECORD: usize = 400;
 
 fn new_map(script: &mut Script, kind: MapKind, key: u32, value: u32, entries: u32) -> (usize, String) {
     let index = script.bundle.maps.len();
@@ -286,12 +286,8 @@ fn send(w: &mut Writer, ring: usize, at: i16, size: usize) {
 pub(super) fn print(script: &mut Script, target: &Target, values: &[Value]) -> Result<(), String> {
     let parts: Vec<Part> = values.iter().map(Value::part).collect();
     let size: usize = parts.iter().map(|p| p.bytes()).sum::<usize>().max(8);
-    if size > MOST_RECORD {
-        return Err(format!(
-            "a line of at most {} strings or {} numbers",
-            MOST_RECORD / TEXT,
-            MOST_RECORD / 8
-        ));
+    if size > MAX_RECORD {
+        return Err(format!("a line of at most {} strings or {} numbers", MAX_RECORD / TEXT, MAX_RECORD / 8));
     }
     let (map, name) = new_map(script, MapKind::RingBuffer, 0, 0, RING);
     let mut body = begin(target)?;

@@ -9,9 +9,7 @@ mod commands;
 mod programs;
 mod request;
 
-use overlay_wire::{
-    Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
-};
+use overlay_wire::{Decoder, Frame, Hello, Kind, MAX_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame};
 use request::{Request, Wanted};
 use rustix::process::Pid;
 use std::{
@@ -31,8 +29,8 @@ pub const WORD: &str = "overlay";
 /// The port's name, which the host gives.
 const PORT: &str = "unilith.overlay";
 /// Sessions, and commands of one session, at once: as on the micro-library OS.
-const MOST_SESSIONS: usize = 64;
-const MOST_REQUESTS: usize = 16;
+const MAX_SESSIONS: usize = 64;
+const MAX_REQUESTS: usize = 16;
 /// How long to wait before looking again whether the host has opened its side.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -72,7 +70,7 @@ pub fn serve(program: Option<&str>) -> Result<(), String> {
     let writer = reader.try_clone().map_err(|e| format!("{}: {e}", path.display()))?;
     let line = Arc::new(Line { port: Mutex::new(writer), sessions: Mutex::new(BTreeMap::new()), program });
     let mut decoder = Decoder::new();
-    let mut buffer = vec![0; MOST_PAYLOAD];
+    let mut buffer = vec![0; MAX_PAYLOAD];
     loop {
         match reader.read(&mut buffer) {
             Ok(0) => {
@@ -147,7 +145,7 @@ impl Line {
         self.close(session);
         let is_full = {
             let mut sessions = lock(&self.sessions);
-            let is_full = sessions.len() >= MOST_SESSIONS;
+            let is_full = sessions.len() >= MAX_SESSIONS;
             if !is_full {
                 sessions.insert(session, BTreeMap::new());
             }
@@ -158,8 +156,8 @@ impl Line {
         }
         let welcome = Welcome {
             version,
-            requests: MOST_REQUESTS as u16,
-            payload: MOST_PAYLOAD as u32,
+            requests: MAX_REQUESTS as u16,
+            payload: MAX_PAYLOAD as u32,
             window: WINDOW,
             kernel: b"Linux",
         };
@@ -185,7 +183,7 @@ impl Line {
         if number == 0 || requests.contains_key(&number) {
             return Err("a command with a number that is in use");
         }
-        if requests.len() >= MOST_REQUESTS {
+        if requests.len() >= MAX_REQUESTS {
             return Err("too many commands at once");
         }
         let request = Arc::new(Request::new(session, number, wanted));

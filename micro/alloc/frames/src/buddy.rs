@@ -13,7 +13,7 @@ const READY: usize = 128;
 /// The share of memory that only the kernel's heap may have, and its greatest size in pages (1 MiB): running out of
 /// memory is the program's error and must leave the kernel able to say so.
 const RESERVE_SHARE: u64 = 64;
-const RESERVE_MOST: u64 = 256;
+const RESERVE_MAX: u64 = 256;
 /// Pages fetched at once when none is ready.
 const REFILL_ORDER: usize = 4;
 
@@ -127,7 +127,7 @@ impl Frames {
         self.ranges[at] = range;
         self.used_ranges += 1;
         self.total += end - first;
-        self.reserve = (self.total / RESERVE_SHARE).min(RESERVE_MOST);
+        self.reserve = (self.total / RESERVE_SHARE).min(RESERVE_MAX);
         self.free += end - first;
         true
     }

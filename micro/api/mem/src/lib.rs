@@ -3,9 +3,9 @@
 //!
 //! # Contract
 //!
-//! - A [`Frame`] is one 4 KiB page with a reference count. While a handle lives the page is not reused. Pages of
+//! - A [`PageFrame`] is one 4 KiB page with a reference count. While a handle lives the page is not reused. Pages of
 //!   the initial RAM disk are *permanent*: counting them does nothing.
-//! - The kernel reaches any frame through [`Frame::bytes`]; there is no temporary mapping.
+//! - The kernel reaches any frame through [`PageFrame::bytes`]; there is no temporary mapping.
 //! - A page may be mapped into the program at the same time; its bytes may change under the kernel, which is why
 //!   access is by raw pointer and by copying.
 //! - A [`PageSource`] (a file that can be mapped) hands out the frame that *is* the page of the file: writing to a
@@ -52,38 +52,38 @@ use host::*;
 
 /// A counted handle to one page.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Frame(u64);
+pub struct PageFrame(u64);
 
-impl Frame {
+impl PageFrame {
     /// A new page of zeros.
-    pub fn new() -> Result<Frame> {
+    pub fn new() -> Result<PageFrame> {
         if api_alloc::fault::is_due() {
             return Err(ENOMEM);
         }
         match unilith_frame_new() {
             0 => Err(ENOMEM),
-            physical => Ok(Frame(physical)),
+            physical => Ok(PageFrame(physical)),
         }
     }
 
     /// A new page with the same bytes.
-    pub fn duplicate(&self) -> Result<Frame> {
+    pub fn duplicate(&self) -> Result<PageFrame> {
         if api_alloc::fault::is_due() {
             return Err(ENOMEM);
         }
         match unilith_frame_copy(self.0) {
             0 => Err(ENOMEM),
-            physical => Ok(Frame(physical)),
+            physical => Ok(PageFrame(physical)),
         }
     }
 
-    /// Takes over one reference that was counted before (by [`Frame::into_raw`], or a permanent page).
+    /// Takes over one reference that was counted before (by [`PageFrame::into_raw`], or a permanent page).
     ///
     /// # Safety
     ///
     /// `physical` is a page of the frame allocator or a permanent one, and the reference is the caller's to give.
-    pub unsafe fn from_raw(physical: u64) -> Frame {
-        Frame(physical)
+    pub unsafe fn from_raw(physical: u64) -> PageFrame {
+        PageFrame(physical)
     }
 
     /// Gives the reference away, to a page-table entry for one.
@@ -108,7 +108,7 @@ impl Frame {
         unilith_frame_count(self.0) == 1
     }
 
-    /// How many handles there are, entries of page tables among them; `u32::MAX` where [`Frame::is_permanent`] holds.
+    /// How many handles there are, entries of page tables among them; `u32::MAX` where [`PageFrame::is_permanent`] holds.
     pub fn handles(&self) -> u32 {
         unilith_frame_count(self.0)
     }
@@ -146,14 +146,14 @@ impl Frame {
         unsafe { from.take_raw(self.bytes().add(offset), length) }
     }
 
-    /// [`Frame::send`] up to the first byte that cannot be stored ([`Sink::put_up_to_fault`]).
+    /// [`PageFrame::send`] up to the first byte that cannot be stored ([`Sink::put_up_to_fault`]).
     pub fn send_up_to_fault(&self, offset: usize, length: usize, to: &mut Sink<'_>) -> Result<usize> {
         assert!(offset + length <= PAGE_SIZE);
         // SAFETY: the range lies in the page, which the handle keeps alive.
         unsafe { to.put_raw_up_to_fault(self.bytes().add(offset), length) }
     }
 
-    /// [`Frame::receive`] up to the first byte that cannot be read ([`Source::take_up_to_fault`]).
+    /// [`PageFrame::receive`] up to the first byte that cannot be read ([`Source::take_up_to_fault`]).
     pub fn receive_up_to_fault(&self, offset: usize, length: usize, from: &mut Source<'_>) -> Result<usize> {
         assert!(offset + length <= PAGE_SIZE);
         // SAFETY: the range lies in the page, which the handle keeps alive.
@@ -168,14 +168,14 @@ impl Frame {
     }
 }
 
-impl Clone for Frame {
-    fn clone(&self) -> Frame {
+impl Clone for PageFrame {
+    fn clone(&self) -> PageFrame {
         unilith_frame_retain(self.0);
-        Frame(self.0)
+        PageFrame(self.0)
     }
 }
 
-impl Drop for Frame {
+impl Drop for PageFrame {
     fn drop(&mut self) {
         unilith_frame_release(self.0);
     }
@@ -217,7 +217,7 @@ impl Pages {
         unilith_frame_bytes(self.physical)
     }
 
-    /// Gives the pages away as [`Frame`]s that are released one by one: the physical address of the first.
+    /// Gives the pages away as [`PageFrame`]s that are released one by one: the physical address of the first.
     pub fn into_raw(self) -> u64 {
         let physical = self.physical;
         core::mem::forget(self);
@@ -234,14 +234,14 @@ impl Drop for Pages {
 /// Memory in pages that lie anywhere, for a device or a peer: `length` bytes from `offset` of the first page on.
 #[derive(Debug, Default)]
 pub struct Gather {
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PageFrame>,
     pub offset: usize,
     pub length: usize,
     /// It is written to; else it is read.
     pub is_written: bool,
 }
 
-/// Where the kernel sees the page at a physical address: for page tables. Files and devices use [`Frame::bytes`].
+/// Where the kernel sees the page at a physical address: for page tables. Files and devices use [`PageFrame::bytes`].
 #[inline]
 pub fn view(physical: u64) -> *mut u8 {
     unilith_frame_bytes(physical)
@@ -257,11 +257,11 @@ pub trait PageSource: Send + Sync {
     /// The frame holding bytes `index * 4096 ..` of the file, zero-filled behind its end. May block (9p). `EIO` or
     /// another error becomes SIGBUS. With `for_write` the source makes room for a dirty page first (`ENOSPC`,
     /// `ENOMEM`); `EACCES` when shared writing is impossible.
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame>;
+    fn page(&self, index: u64, for_write: bool) -> Result<PageFrame>;
 
     /// The page when it is at hand without waiting and without making it (a hole stays a hole): reading faults map
     /// the neighbours of the page that was asked for as well.
-    fn resident_page(&self, _index: u64) -> Option<Frame> {
+    fn resident_page(&self, _index: u64) -> Option<PageFrame> {
         None
     }
 
@@ -275,7 +275,7 @@ pub trait PageSource: Send + Sync {
 
     /// The page was written through a shared mapping and is now unmapped or synchronised: store it where the file
     /// lives elsewhere. Called by msync, munmap and exit; RAM file systems need nothing.
-    fn write_back(&self, _index: u64, _frame: &Frame) -> Result<()> {
+    fn write_back(&self, _index: u64, _frame: &PageFrame) -> Result<()> {
         Ok(())
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_page_lives_as_long_as_its_last_handle() {
-        let a = Frame::new().unwrap();
+        let a = PageFrame::new().unwrap();
         assert!(a.is_unique());
         let b = a.clone();
         assert!(!a.is_unique());

@@ -11,10 +11,10 @@
 //!   never preempted. *Interrupt*: an interrupt that hits thread context runs its handler on a stack of its own,
 //!   touches atomics only (acknowledges the device, raises a poller) and returns. An interrupt
 //!   that hits the program runs its handler and then the upcall `kernel_work` in thread context with the program's
-//!   registers in a [`Frame`].
+//!   registers in a [`TrapFrame`].
 //! - **Registers.** A system call preserves every register Linux preserves: all but RAX, RCX and R11, vector
 //!   registers included. The kernel is compiled with SSE and without AVX, so entry saves the first [`FRAME_VECTORS`]
-//!   XMM registers in the [`Frame`]; the others, upper halves and the rest of the extended state stay in the processor
+//!   XMM registers in the [`TrapFrame`]; the others, upper halves and the rest of the extended state stay in the processor
 //!   until another program thread runs, and are switched by [`switch`].
 //!   Code that is not part of the checked image (loaded while it runs) may use the others only on a thread with
 //!   extended state of its own, or between [`save_fpu`] and [`load_fpu`].
@@ -58,7 +58,7 @@ pub const FRAME_VECTORS: usize = if cfg!(feature = "few-vectors") { 6 } else { 1
 /// The program's registers while the kernel runs, at the top of the thread's kernel stack.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
-pub struct Frame {
+pub struct TrapFrame {
     /// Of a system call ([`Entry::Call`]) only the first [`FRAME_VECTORS`] are here; the processor holds the others.
     pub xmm: [[u64; 2]; 16],
     /// System-call number on entry, kept while RAX gets the result; `u64::MAX` when it was not a system call.
@@ -87,17 +87,17 @@ pub struct Frame {
     pub ss: u64,
 }
 
-impl Frame {
+impl TrapFrame {
     /// The registers of a program at its first instruction: all zero but RIP and RSP (psABI 3.4.1), interrupts on,
     /// and the kernel's own segments, which the program shares.
-    pub fn at_start(rip: u64, rsp: u64) -> Frame {
+    pub fn at_start(rip: u64, rsp: u64) -> TrapFrame {
         let (cs, ss): (u64, u64);
         // SAFETY: reads two segment registers.
         unsafe {
             core::arch::asm!("mov {0:e}, cs", "mov {1:e}, ss", out(reg) cs, out(reg) ss,
                 options(nomem, nostack, preserves_flags));
         }
-        Frame {
+        TrapFrame {
             xmm: [[0; 2]; 16],
             orig_rax: u64::MAX,
             r15: 0,
@@ -221,7 +221,7 @@ pub struct FpuBlock(pub [u8; 64]);
 
 extern crate alloc;
 
-/// A system call without its [`Frame`]: the six arguments, and the result or negative errno.
+/// A system call without its [`TrapFrame`]: the six arguments, and the result or negative errno.
 pub type FastCall = extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
 
 /// Lets system call `number` enter `call` directly, without saving vector registers.
@@ -267,7 +267,7 @@ pub mod symbols {
         pub fn unilith_plat_switch(from: *mut Context, to: *const Context);
         pub fn unilith_plat_activate(stack_top: u64, fs_base: u64);
         pub safe fn unilith_plat_fs_base() -> u64;
-        pub fn unilith_plat_enter_program(frame: *const Frame) -> !;
+        pub fn unilith_plat_enter_program(frame: *const TrapFrame) -> !;
         pub fn unilith_plat_start_thread(
             context: *mut Context,
             stack_top: u64,
@@ -317,7 +317,7 @@ pub mod pages {
     }
 
     /// Most processes of the host that show address spaces: their numbers are below.
-    pub const MOST_PROCESSES: usize = 32;
+    pub const MAX_PROCESSES: usize = 32;
 
     /// Goes on where the address space is shown, whose name is any number but 0: the calls below are about it from here on. The
     /// number of the process of the host that shows it, and true when it is shown as it was when another one was entered; false
@@ -391,17 +391,17 @@ pub mod upcall {
         pub safe fn unilith_kernel_main(boot: Boot) -> !;
         /// A system call of the program, in thread context. The kernel writes the result to `frame.rax`, runs
         /// pending work and signals, and returns to leave to the program with `frame` as it is then.
-        pub safe fn unilith_kernel_syscall(frame: &mut Frame);
-        /// A system call by code of the program that an overlay program called: the Frame's entry says which domain.
-        pub safe fn unilith_kernel_overlay_call(frame: &mut Frame);
+        pub safe fn unilith_kernel_syscall(frame: &mut TrapFrame);
+        /// A system call by code of the program that an overlay program called: the TrapFrame's entry says which domain.
+        pub safe fn unilith_kernel_overlay_call(frame: &mut TrapFrame);
         /// An exception of the program, in thread context; returning goes on with `frame`. A page fault in the
         /// program's half comes here only when `kernel_page_fault` could not resolve it.
-        pub safe fn unilith_kernel_exception(frame: &mut Frame, exception: Exception);
+        pub safe fn unilith_kernel_exception(frame: &mut TrapFrame, exception: Exception);
         /// A page fault on the program's half of the address space, by the program or by the kernel's user copy, in
         /// thread context.
         pub safe fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome;
         /// An interrupt hit the program and work is pending; in thread context.
-        pub safe fn unilith_kernel_work(frame: &mut Frame);
+        pub safe fn unilith_kernel_work(frame: &mut TrapFrame);
         /// The timer set by [`set_timer`] expired; interrupt context.
         pub safe fn unilith_kernel_timer();
         /// Tells what the program's part shows, in ascending order: start, end, and PROT_* rights of pages that have the
@@ -412,7 +412,7 @@ pub mod upcall {
         #[cfg(feature = "process")]
         pub safe fn unilith_kernel_cpu() -> !;
         /// The sampling timer ([`set_sampling`]) hit code with these registers (XMM may be missing); interrupt context.
-        pub safe fn unilith_kernel_sample(registers: &Frame);
+        pub safe fn unilith_kernel_sample(registers: &TrapFrame);
     }
 }
 
@@ -537,9 +537,9 @@ pub fn cpu() -> u32 {
 /// The platform can have more than one processor. Without this the code for several is not in the image.
 pub const SEVERAL: bool = PROCESS || cfg!(feature = "smp");
 /// Most processors.
-pub const MOST_CPUS: usize = if SEVERAL { 16 } else { 1 };
+pub const MAX_CPUS: usize = if SEVERAL { 16 } else { 1 };
 
-/// How many processors there are, [`MOST_CPUS`] at most: their indexes begin at 0. Final before the program runs.
+/// How many processors there are, [`MAX_CPUS`] at most: their indexes begin at 0. Final before the program runs.
 #[inline]
 pub fn cpus() -> u32 {
     if SEVERAL { symbols::unilith_plat_cpus() } else { 1 }
@@ -626,7 +626,7 @@ pub unsafe fn activate(stack_top: u64, fs_base: u64) {
 /// # Safety
 ///
 /// `frame` is a state the program may be in; nothing on the kernel stack is needed any more.
-pub unsafe fn enter_program(frame: &Frame) -> ! {
+pub unsafe fn enter_program(frame: &TrapFrame) -> ! {
     // SAFETY: as above.
     unsafe { symbols::unilith_plat_enter_program(frame) }
 }
@@ -651,11 +651,11 @@ pub fn load_fpu(state: &FpuState) {
 ///
 /// # Contract
 ///
-/// - A thread whose [`Frame`] has [`Entry::Overlay`] runs with all memory readable and only that writable which was
+/// - A thread whose [`TrapFrame`] has [`Entry::Overlay`] runs with all memory readable and only that writable which was
 ///   [`domain::give`]n; with [`Entry::OverlayWriting`] the program's half is writable as well, as far as its mappings are. The
 ///   kernel's half never is.
-/// - Every way into the kernel (interrupt, exception, system call) ends the domain; the Frame says which one it was, and
-///   leaving with that Frame takes it up again. `kernel_exception` gets what the domain does not allow as the page fault
+/// - Every way into the kernel (interrupt, exception, system call) ends the domain; the TrapFrame says which one it was, and
+///   leaving with that TrapFrame takes it up again. `kernel_exception` gets what the domain does not allow as the page fault
 ///   it is, and the vector [`domain::GATE`] as the overlay program's call of the kernel.
 /// - Overlay programs are assumed to have bugs, not bad intentions: they run privileged.
 pub mod domain {

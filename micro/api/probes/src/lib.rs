@@ -23,11 +23,11 @@ const VERSION: u16 = 1;
 /// `jmp rel32`.
 pub const JUMP: usize = 5;
 /// Longest prologue: four bytes and the longest instruction.
-pub const MOST_ORIGINAL: usize = JUMP - 1 + 15;
+pub const MAX_ORIGINAL: usize = JUMP - 1 + 15;
 /// Moved instructions: short jumps, of which two bytes each are in the prologue, become six bytes long.
-pub const MOST_MOVED: usize = MOST_ORIGINAL + 3 * 4;
+pub const MAX_MOVED: usize = MAX_ORIGINAL + 3 * 4;
 /// More attachments at once are a mistake.
-pub const MOST_ATTACHMENTS: usize = 64;
+pub const MAX_ATTACHMENTS: usize = 64;
 
 /// A 32-bit displacement relative to RIP in the moved instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +124,8 @@ impl Plan {
 
     fn is_sound(&self) -> bool {
         let (original, moved) = (self.original.len(), self.moved.len());
-        (JUMP..=MOST_ORIGINAL).contains(&original)
-            && moved <= MOST_MOVED
+        (JUMP..=MAX_ORIGINAL).contains(&original)
+            && moved <= MAX_MOVED
             && self.fixups.iter().all(|f| usize::from(f.at) + 4 <= moved && usize::from(f.end) <= moved)
             && self.boundaries.iter().all(|b| usize::from(b.0) < original && usize::from(b.1) < moved)
     }
@@ -163,7 +163,7 @@ impl Package {
             return None;
         }
         let count = r.u16()?;
-        if usize::from(count) > MOST_ATTACHMENTS {
+        if usize::from(count) > MAX_ATTACHMENTS {
             return None;
         }
         let length = u32::from_le_bytes(r.array()?);

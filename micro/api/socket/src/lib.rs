@@ -39,7 +39,7 @@ pub use family::{
 pub use file::{SocketFile, of_file};
 pub use last_stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
 pub use peek::PeekOffset;
-pub use rights::{RIGHTS_MOST, Right, Rights, register_reclaim};
+pub use rights::{RIGHTS_MAX, Right, Rights, register_reclaim};
 pub use zero_copy::ZeroCopy;
 
 use abi::{Events, Result, errno::*};

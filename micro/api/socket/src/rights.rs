@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub type Right = Arc<dyn Any + Send + Sync>;
 
 /// Most descriptors in one message (Linux' SCM_MAX_FD).
-pub const RIGHTS_MOST: usize = 253;
+pub const RIGHTS_MAX: usize = 253;
 
 struct Parcel {
     files: Vec<Right>,
@@ -53,7 +53,7 @@ impl Rights {
         most: usize,
         socket_of: impl Fn(&Right) -> Option<Arc<dyn Socket>>,
     ) -> Result<Rights> {
-        if files.len() > RIGHTS_MOST {
+        if files.len() > RIGHTS_MAX {
             return Err(EINVAL);
         }
         let is_beyond = || IN_FLIGHT.load(Ordering::Relaxed) + files.len() > most;

@@ -82,7 +82,7 @@ pub enum Event<'a> {
     /// The program, or the kernel in its memory, touches a page that is not there, or not with this right.
     PageFault { address: u64, access: api_plat::Access },
     /// The sampling timer hit this code, of the program or the kernel; in interrupt context.
-    Sample { registers: &'a api_plat::Frame },
+    Sample { registers: &'a api_plat::TrapFrame },
 }
 
 impl Event<'_> {

@@ -14,7 +14,7 @@ use api_user::{Sink, Source, UserPtr, read_iovec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use descriptors::Description;
 use eventfd::EventFd;
-use mem::{Request, Rights};
+use mem::{Prot, Request};
 use ordered::Map;
 use task::call::Call;
 use task::files;
@@ -125,7 +125,7 @@ pub fn io_setup(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let context = Context::new(most)?;
-    let rights = Rights::READ.with(Rights::WRITE);
+    let rights = Prot::READ.with(Prot::WRITE);
     let id = mem::current().map(Request { name: "[aio]", ..Request::anonymous(PAGE_SIZE as u64, rights) })?;
     CONTEXTS.lock().insert(own(id), Arc::new(context));
     if let Err(e) = pointer.write(id) {

@@ -38,12 +38,12 @@ const REMOVED: u8 = 2;
 
 /// /proc/sys/fs/mqueue: queues_max; messages and their size, at most and of a queue that is made without attributes.
 pub static MAX_QUEUES: [Setting; 1] = [Setting::new(256, 0, i32::MAX as u64)];
-pub static MAX_MESSAGES: [Setting; 1] = [Setting::new(10, 1, HARD_MOST.messages as u64)];
-pub static MAX_SIZE: [Setting; 1] = [Setting::new(8192, 128, HARD_MOST.size as u64)];
-pub static DEFAULT_MESSAGES: [Setting; 1] = [Setting::new(10, 1, HARD_MOST.messages as u64)];
-pub static DEFAULT_SIZE: [Setting; 1] = [Setting::new(8192, 128, HARD_MOST.size as u64)];
+pub static MAX_MESSAGES: [Setting; 1] = [Setting::new(10, 1, HARD_MAX.messages as u64)];
+pub static MAX_SIZE: [Setting; 1] = [Setting::new(8192, 128, HARD_MAX.size as u64)];
+pub static DEFAULT_MESSAGES: [Setting; 1] = [Setting::new(10, 1, HARD_MAX.messages as u64)];
+pub static DEFAULT_SIZE: [Setting; 1] = [Setting::new(8192, 128, HARD_MAX.size as u64)];
 /// What CAP_SYS_RESOURCE may have (`HARD_MSGMAX`, `HARD_MSGSIZEMAX`).
-const HARD_MOST: Attributes = Attributes { messages: 65536, size: 16 << 20 };
+const HARD_MAX: Attributes = Attributes { messages: 65536, size: 16 << 20 };
 /// Linux' `sizeof(struct msg_msg)` and `sizeof(struct posix_msg_tree_node)`, which RLIMIT_MSGQUEUE counts.
 const MESSAGE_OVERHEAD: u64 = 48;
 const PRIORITY_OVERHEAD: u64 = 48;
@@ -80,7 +80,7 @@ fn read_name(pointer: UserPtr<u8>) -> Result<Vec<u8>> {
 type RawAttributes = [i64; 8];
 
 fn check_attributes(raw: RawAttributes) -> Result<Attributes> {
-    let limit = if is_privileged() { HARD_MOST } else { attributes_of(&MAX_MESSAGES, &MAX_SIZE) };
+    let limit = if is_privileged() { HARD_MAX } else { attributes_of(&MAX_MESSAGES, &MAX_SIZE) };
     let within = |value: i64, most: usize| {
         usize::try_from(value).ok().filter(|value| (1..=most).contains(value)).ok_or(EINVAL)
     };

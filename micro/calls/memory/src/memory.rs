@@ -7,7 +7,7 @@ use api_fs::FileType;
 use api_plat::{Access, FaultOutcome};
 use api_user::write_bytes;
 use descriptors::Description;
-use mem::{Advice, MappedFile, Place, Remap, Request, Rights};
+use mem::{Advice, MappedFile, Place, Prot, Remap, Request};
 use ramfs::{RamFile, WRITE_SEALS};
 use task::call::Call;
 use task::files;
@@ -35,7 +35,7 @@ const KNOWN_FLAGS: u32 = MAP_SHARED_VALIDATE
 const HUGE_SIZES: [u32; 3] = [0, 21, 30];
 
 /// Pages that cachestat(2) looks at, for it does not pause: 16 GiB of a file.
-const MOST_COUNTED: u64 = 1 << 22;
+const MAX_COUNTED: u64 = 1 << 22;
 
 /// A page fault in the program's half.
 pub fn page_fault(address: u64, access: Access) -> FaultOutcome {
@@ -69,7 +69,7 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
     if matches!(place, Place::Fixed | Place::FixedNoReplace) {
         space.check_fixed(place, address, length)?;
     }
-    let mut rights = Rights::from_prot(prot);
+    let mut rights = Prot::from_prot(prot);
     let mut request = Request {
         address,
         place,
@@ -98,7 +98,7 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         if beyond && description.file().stat()?.kind == FileType::Regular {
             return Err(EOVERFLOW);
         }
-        if request.shared && rights.contains(Rights::WRITE) && !description.may_write() {
+        if request.shared && rights.contains(Prot::WRITE) && !description.may_write() {
             return Err(EACCES);
         }
         if request.shared
@@ -111,22 +111,22 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
             return Err(EACCES);
         }
         if request.shared && is_sealed(&description) {
-            if rights.contains(Rights::WRITE) {
+            if rights.contains(Prot::WRITE) {
                 return Err(EPERM);
             }
-            request.most = Rights::ALL.without(Rights::WRITE);
+            request.most = Prot::ALL.without(Prot::WRITE);
         }
         if request.shared && !description.may_write() {
-            request.most = Rights::ALL.without(Rights::WRITE);
+            request.most = Prot::ALL.without(Prot::WRITE);
         }
         if request.grows_down {
             return Err(EINVAL);
         }
         if description.place().is_some_and(|p| p.mount().flags().has(vfs::MountFlags::NOEXEC)) {
-            if rights.contains(Rights::EXECUTE) {
+            if rights.contains(Prot::EXECUTE) {
                 return Err(EPERM);
             }
-            request.most = request.most.without(Rights::EXECUTE);
+            request.most = request.most.without(Prot::EXECUTE);
         }
         let file = mapped(&description)?;
         file.source.check_range(offset / PAGE, pages)?;
@@ -198,7 +198,7 @@ fn protect(address: u64, length: u64, prot: u32) -> Result<usize> {
         // Nothing grows up.
         return if space.is_mapped(address) { Err(EINVAL) } else { Err(ENOMEM) };
     }
-    let rights = Rights::from_prot(prot);
+    let rights = Prot::from_prot(prot);
     space.protect(address, length, rights, grows != 0).map(|()| 0)
 }
 
@@ -277,7 +277,7 @@ pub fn cachestat(call: &mut Call<'_>) -> Result<usize> {
     let (mut cached, mut at) = (0, offset - offset % PAGE);
     if let Ok(source) = description.file().page_source() {
         // From data to data: a file may be long and empty.
-        for _ in 0..MOST_COUNTED {
+        for _ in 0..MAX_COUNTED {
             at = match description.file().seek_data(at, false) {
                 Ok(data) if data < end => data - data % PAGE,
                 _ => break,

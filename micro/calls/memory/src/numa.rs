@@ -20,7 +20,7 @@ const MPOL_F_MEMS_ALLOWED: u32 = 4;
 /// MPOL_MF_STRICT, MPOL_MF_MOVE, MPOL_MF_MOVE_ALL.
 const MBIND_KNOWN: u32 = 7;
 /// Bits of the longest set of nodes that is read: a page of them, as in Linux.
-const MOST_NODES: u64 = PAGE_SIZE as u64 * 8;
+const MAX_NODES: u64 = PAGE_SIZE as u64 * 8;
 const NODE_0: u64 = 1;
 
 /// A set of nodes of `bits` - 1 bits; `EINVAL` for nodes that do not exist.
@@ -30,7 +30,7 @@ fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
     if bits == 0 || pointer.is_null() {
         return Ok(0);
     }
-    if bits > MOST_NODES {
+    if bits > MAX_NODES {
         return Err(EINVAL);
     }
     let mut words = pointer.read_vec(bits.div_ceil(64) as usize)?;
@@ -97,7 +97,7 @@ pub fn get_mempolicy(call: &mut Call<'_>) -> Result<usize> {
     }
     if let Some(nodes) = nodes.non_null() {
         nodes.write(set)?;
-        let words = bits.min(MOST_NODES).div_ceil(64);
+        let words = bits.min(MAX_NODES).div_ceil(64);
         for word in 1..words {
             nodes.add(word).write(0)?;
         }

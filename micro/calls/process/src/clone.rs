@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_plat::{Entry, Frame, Status};
+use api_plat::{Entry, Status, TrapFrame};
 use api_user::{USER_END, UserPtr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use mem::Space;
@@ -357,7 +357,7 @@ impl Drop for Unborn {
 }
 
 /// A kernel thread that enters the program where the caller left it, with 0 as the answer.
-fn spawn(frame: &Frame, wanted: &Wanted) -> Result<Arc<Thread>> {
+fn spawn(frame: &TrapFrame, wanted: &Wanted) -> Result<Arc<Thread>> {
     let mut frame = *frame;
     frame.rax = 0;
     // A step of the parent's is not the child's.

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::FileType;
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use api_user::{Sink, UserPtr};
 use calls_files::open::read_path;
 use calls_files::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
@@ -30,7 +30,7 @@ const FIRST_OWN: u32 = 3;
 /// Every process' first mask for new files.
 const FIRST_UMASK: u32 = 0o022;
 /// Most bytes of all strings that are read: three quarters of Linux' _STK_LIM. The loader knows the exact limit.
-const MOST_BYTES: usize = 6 << 20;
+const MAX_BYTES: usize = 6 << 20;
 
 /// execve(2).
 pub fn execve(call: &mut Call<'_>) -> Result<usize> {
@@ -91,7 +91,7 @@ struct Strings {
 
 impl Strings {
     fn read(arguments: UserPtr<u64>, environment: UserPtr<u64>) -> Result<Strings> {
-        let mut room = MOST_BYTES;
+        let mut room = MAX_BYTES;
         Ok(Strings {
             arguments: read_strings(arguments, &mut room)?,
             environment: read_strings(environment, &mut room)?,
@@ -113,7 +113,7 @@ fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strin
 
 /// Starts the machine's program again as it was started first, in place of what runs. An error leaves everything as it
 /// is, but for the working directory.
-pub fn restart(frame: &mut Frame) -> Result<()> {
+pub fn restart(frame: &mut TrapFrame) -> Result<()> {
     let process = task::current().process.clone();
     let first = process.restarts.first().ok_or(ESRCH)?;
     let name = first.arguments.first().ok_or(ENOENT)?.clone();
@@ -142,7 +142,7 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
 }
 
 /// Lets the loaded program take the place of what runs: `frame` becomes its first registers.
-fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Result<()> {
+fn replace(frame: &mut TrapFrame, process: &Arc<Process>, prepared: Prepared) -> Result<()> {
     let Prepared { space, loaded, file, comm, rights } = prepared;
     // A device that is full is the last reason to stay.
     if let Some(space) = process.space() {
@@ -188,7 +188,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     // SAFETY: the stack is the running thread's own, as it was before.
     unsafe { api_plat::activate(sched::current().stack_top(), 0) };
     api_plat::load_fpu(&fpu);
-    *frame = Frame::at_start(entry, stack);
+    *frame = TrapFrame::at_start(entry, stack);
     Ok(())
 }
 

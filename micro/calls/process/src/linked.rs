@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::FileType;
 use api_lock::SpinLock;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use api_plat::{KERNEL_IMAGE, PROCESS};
 use core::sync::atomic::{AtomicBool, Ordering};
 use mem::MappedFile;
@@ -34,10 +34,10 @@ fn bounds() -> (u64, u64) {
 struct Pages;
 
 /// Copies of the pages, by page: on a platform whose image is no part of the machine's memory. All processes share them.
-static COPIES: SpinLock<Vec<Option<Frame>>> = SpinLock::new(Vec::new());
+static COPIES: SpinLock<Vec<Option<PageFrame>>> = SpinLock::new(Vec::new());
 
 impl PageSource for Pages {
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, for_write: bool) -> Result<PageFrame> {
         let (start, end) = bounds();
         if for_write {
             return Err(EACCES);
@@ -46,7 +46,7 @@ impl PageSource for Pages {
         let at = at.filter(|at| *at < end).ok_or(EFAULT)?;
         if !PROCESS {
             // SAFETY: a page of the image, which is permanent.
-            return Ok(unsafe { Frame::from_raw(at - KERNEL_IMAGE) });
+            return Ok(unsafe { PageFrame::from_raw(at - KERNEL_IMAGE) });
         }
         let mut copies = COPIES.lock();
         if copies.is_empty() {
@@ -56,7 +56,7 @@ impl PageSource for Pages {
         }
         let copy = &mut copies[index as usize];
         if copy.is_none() {
-            let frame = Frame::new()?;
+            let frame = PageFrame::new()?;
             // SAFETY: the image's own bytes, which nobody writes.
             frame.write(0, unsafe { core::slice::from_raw_parts(at as *const u8, PAGE_SIZE) });
             *copy = Some(frame);
@@ -64,7 +64,7 @@ impl PageSource for Pages {
         copy.clone().ok_or(ENOMEM)
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         self.page(index, false).ok()
     }
 

@@ -7,10 +7,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::FileType;
 use api_lock::SpinLock;
-use api_mem::Frame;
+use api_mem::PageFrame;
 use core::cell::RefCell;
 use loader::{Executable, Identity, Loaded, Machine};
-use mem::{Layout, Limits, MappedFile, Rights, Space};
+use mem::{Layout, Limits, MappedFile, Prot, Space};
 use task::files;
 use task::identity::capabilities::CAP_SYS_PTRACE;
 use task::identity::credentials::{FileGrants, SetIds};
@@ -221,8 +221,8 @@ pub fn limits(process: &Process) -> Limits {
 fn map_vdso(space: &Space) -> Result<u64> {
     let vdso = api_plat::vdso();
     // SAFETY: pages of the kernel image are permanent.
-    let (data, code) = unsafe { (Frame::from_raw(vdso.data), Frame::from_raw(vdso.code)) };
-    let pages = [(data, Rights::READ), (code, Rights::READ.with(Rights::EXECUTE))];
+    let (data, code) = unsafe { (PageFrame::from_raw(vdso.data), PageFrame::from_raw(vdso.code)) };
+    let pages = [(data, Prot::READ), (code, Prot::READ.with(Prot::EXECUTE))];
     Ok(space.map_kernel_pages(&pages, "[vdso]")? + PAGE_SIZE as u64)
 }
 

@@ -9,7 +9,7 @@ use crate::{out_of_memory, ptrace};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_plat::{Frame, Status};
+use api_plat::{Status, TrapFrame};
 use api_user::UserPtr;
 use classic_bpf::seccomp::Data;
 use classic_bpf::{Instruction, MAX_INSTRUCTIONS};
@@ -153,7 +153,7 @@ fn can_follow(other: &Task, task: &Task) -> bool {
 /// A call of a thread that has given some away begins: the number of the one to make, or [`ptrace::stop::NO_CALL`] with its
 /// result in RAX.
 #[cold]
-pub fn call_enters(task: &Task, frame: &mut Frame, number: u64) -> u64 {
+pub fn call_enters(task: &Task, frame: &mut TrapFrame, number: u64) -> u64 {
     if frame.entry.is_overlay() || number == ptrace::stop::NO_CALL {
         return number;
     }
@@ -170,7 +170,7 @@ pub fn call_enters(task: &Task, frame: &mut Frame, number: u64) -> u64 {
     decide(task, frame, number, true)
 }
 
-fn decide(task: &Task, frame: &mut Frame, number: u64, may_trace: bool) -> u64 {
+fn decide(task: &Task, frame: &mut TrapFrame, number: u64, may_trace: bool) -> u64 {
     let space = task.process.space();
     let rip = space.map_or(frame.rip, |space| space.original_address(frame.rip));
     let f = &*frame;
@@ -214,7 +214,7 @@ fn decide(task: &Task, frame: &mut Frame, number: u64, may_trace: bool) -> u64 {
 }
 
 /// The thread ends, and with the last one the process, as if by the signal.
-fn ends_by(task: &Task, frame: &mut Frame, signal: i32) -> ! {
+fn ends_by(task: &Task, frame: &mut TrapFrame, signal: i32) -> ! {
     let status = Status::Signal { number: signal as u8 };
     ptrace::stop::ends(task, frame, Some(&status));
     if task.process.thread_count() > 1 { end_thread(0) } else { end_process(status) }

@@ -44,7 +44,7 @@ const IPPROTO_UDP: u32 = 17;
 const READ_WRITE: u32 = 2;
 
 /// Longest option value that is read.
-const OPTION_MOST: usize = 4096;
+const OPTION_MAX: usize = 4096;
 
 /// A descriptor that is a socket.
 struct Target(Arc<Description>);
@@ -313,7 +313,7 @@ pub fn getpeername(call: &mut Call<'_>) -> Result<usize> {
 
 pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
-    let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MOST);
+    let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MAX);
     let value = api_user::read_vec(call.arg(3), length)?;
     if call.int(1) as u32 == linux::SOL_SOCKET {
         api_socket::options::check_length(call.int(2) as u32, value.len())?;
@@ -328,7 +328,7 @@ pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
 /// Options of SOL_SOCKET that take CAP_NET_ADMIN or CAP_NET_RAW (socket(7)).
 fn check_privilege(socket: &dyn Socket, level: i32, name: i32, value: &[u8]) -> Result<()> {
     /// TC_PRIO_INTERACTIVE: what everybody may ask for.
-    const MOST_PRIORITY: u32 = 6;
+    const MAX_PRIORITY: u32 = 6;
     if level as u32 != linux::SOL_SOCKET {
         return Ok(());
     }
@@ -342,7 +342,7 @@ fn check_privilege(socket: &dyn Socket, level: i32, name: i32, value: &[u8]) -> 
     let asked = value.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
     match name as u32 {
         linux::SO_MARK if !admin_or_raw() => Err(EPERM),
-        linux::SO_PRIORITY if asked as u32 > MOST_PRIORITY && !admin_or_raw() => Err(EPERM),
+        linux::SO_PRIORITY if asked as u32 > MAX_PRIORITY && !admin_or_raw() => Err(EPERM),
         linux::SO_SNDBUFFORCE | linux::SO_RCVBUFFORCE if !admin() => Err(EPERM),
         // Whoever is bound to an interface stays there.
         linux::SO_BINDTODEVICE | linux::SO_BINDTOIFINDEX if !raw() && is_bound_to_interface() => Err(EPERM),

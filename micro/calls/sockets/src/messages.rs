@@ -10,9 +10,7 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_socket::{
-    Address, Control, Credentials, RIGHTS_MOST, Received, Right, Rights, Sending, Socket, Type,
-};
+use api_socket::{Address, Control, Credentials, RIGHTS_MAX, Received, Right, Rights, Sending, Socket, Type};
 use api_user::{Sink, Source, UserPtr, read_iovec};
 use descriptors::Description;
 use task::call::Call;
@@ -28,9 +26,9 @@ const SCM_CREDENTIALS: i32 = 2;
 const SO_TIMESTAMPING: u32 = 37;
 const SO_TXTIME: u32 = 61;
 /// Longest control data (Linux' optmem_max is 20 KiB in old kernels).
-const CONTROL_MOST: usize = 20 * 1024;
+const CONTROL_MAX: usize = 20 * 1024;
 /// Most messages of sendmmsg and recvmmsg (UIO_MAXIOV).
-const MESSAGES_MOST: usize = 1024;
+const MESSAGES_MAX: usize = 1024;
 /// `sizeof(struct cmsghdr)`, and what control messages are aligned to.
 const CMSG: usize = 16;
 const MSG_WAITFORONE: u32 = 0x10000;
@@ -163,7 +161,7 @@ pub fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
     if at == 0 || length < CMSG {
         return Ok(Vec::new());
     }
-    if length > CONTROL_MOST {
+    if length > CONTROL_MAX {
         return Err(ENOBUFS);
     }
     let bytes = api_user::read_vec(at, length)?;
@@ -212,7 +210,7 @@ fn socket_of(file: &Right) -> Option<Arc<dyn Socket>> {
 
 /// Adds the files of one control message; those of several travel together.
 fn read_rights(data: &[u8], to: &mut Vec<Right>) -> Result<()> {
-    if to.len() + data.len() / 4 > RIGHTS_MOST {
+    if to.len() + data.len() / 4 > RIGHTS_MAX {
         return Err(EINVAL);
     }
     let descriptors = &files::current().descriptors;
@@ -368,7 +366,7 @@ const MMSG: u64 = Header::SIZE + 8;
 
 pub fn sendmmsg(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
-    let count = call.size(2).min(MESSAGES_MOST);
+    let count = call.size(2).min(MESSAGES_MAX);
     for i in 0..count {
         let at = call.arg(1) + i as u64 * MMSG;
         let sent = send_header(&target, at, call.uint(3))
@@ -385,7 +383,7 @@ pub fn sendmmsg(call: &mut Call<'_>) -> Result<usize> {
 /// recvmmsg(2). As on Linux the time-out is looked at after each message only.
 pub fn recvmmsg(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
-    let count = call.size(2).min(MESSAGES_MOST);
+    let count = call.size(2).min(MESSAGES_MAX);
     let mut flags = call.uint(3);
     let until = match call.ptr::<[i64; 2]>(4).non_null() {
         Some(timeout) => {

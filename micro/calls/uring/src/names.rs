@@ -8,7 +8,7 @@ use super::request::{FIXED_FILE, Request};
 use super::ring::Ring;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use calls_files::{attributes, names, open, poll, stat};
 use calls_memory::memory;
 use descriptors::Description;
@@ -74,7 +74,7 @@ pub fn prepare(request: &Request) -> Result<()> {
 
 /// Makes a call as if the program had made it.
 fn call(handler: Handler, arguments: [u64; 6]) -> Result<usize> {
-    let mut frame = Frame::at_start(0, 0);
+    let mut frame = TrapFrame::at_start(0, 0);
     [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9] = arguments;
     handler(&mut Call { frame: &mut frame, keep_registers: false })
 }
@@ -121,7 +121,7 @@ pub fn issue(ring: &Arc<Ring>, request: &Request) -> Result<usize> {
         }
         ops::GETXATTR => call(attributes::getxattr, [sqe.address3, sqe.address, sqe.offset, length, 0, 0]),
         ops::FSETXATTR | ops::FGETXATTR => with_file(&|file| {
-            let mut frame = Frame::at_start(0, 0);
+            let mut frame = TrapFrame::at_start(0, 0);
             (frame.rsi, frame.rdx) = (sqe.address, sqe.offset);
             (frame.r10, frame.r8) = (length, flags);
             let call = Call { frame: &mut frame, keep_registers: false };

@@ -4,7 +4,7 @@
 //! A card with messages (MSI) interrupts by one. An 8254x has an interrupt line only, and which input of the I/O APIC that is, is
 //! written in the firmware's program (ACPI's `_PRT`), which is not run here. The line that firmware notes in the card is tried,
 //! which is right on QEMU's PCs, and a timer looks for packets in any case: without interrupts a packet waits for a millisecond
-//! while there is traffic, and for [`DELAY_MOST_NS`] after a pause.
+//! while there is traffic, and for [`DELAY_MAX_NS`] after a pause.
 
 use crate::card::{Card, Family, Hardware, Kind};
 use crate::register::{ICR, IMC, WINDOW};
@@ -27,7 +27,7 @@ const MSI_WIDE: u32 = 1 << 23;
 
 /// How soon a timer looks for packets of a card without messages: at first, and at most.
 const DELAY_NS: u64 = 1_000_000;
-const DELAY_MOST_NS: u64 = 16_000_000;
+const DELAY_MAX_NS: u64 = 16_000_000;
 
 /// Cards by their number.
 fn kind(device: u16) -> Option<Kind> {
@@ -175,7 +175,7 @@ impl Hardware for Pci {
         }
         if !alarm.is_set.swap(true, Ordering::Relaxed) {
             let delay = alarm.delay_ns.load(Ordering::Relaxed);
-            alarm.delay_ns.store(DELAY_MOST_NS.min(2 * delay), Ordering::Relaxed);
+            alarm.delay_ns.store(DELAY_MAX_NS.min(2 * delay), Ordering::Relaxed);
             api_sched::add_timer(api_plat::now_ns() + delay, alarm);
         }
     }

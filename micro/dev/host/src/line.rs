@@ -13,7 +13,7 @@ use plat_process::host;
 /// What is read at a time.
 const CHUNK: usize = 4096;
 /// Bytes that wait for the socket to take them; with more there is no room.
-const MOST_WAITING: usize = 256 << 10;
+const MAX_WAITING: usize = 256 << 10;
 /// How long a full socket is left alone.
 const AGAIN_NS: u64 = 1_000_000;
 
@@ -115,7 +115,7 @@ impl Line {
             return Ok(());
         }
         // What is larger than all of the room goes alone.
-        let fits = state.output.is_empty() || state.output.len() + bytes.len() <= MOST_WAITING;
+        let fits = state.output.is_empty() || state.output.len() + bytes.len() <= MAX_WAITING;
         if !fits || state.output.reserve_fallibly(bytes.len()).is_err() {
             state.crowded = true;
             look_after(&mut state);
@@ -157,7 +157,7 @@ impl Waiter for Line {
             if !state.push(self.fd) {
                 look_after(&mut state);
             }
-            state.output.len() < MOST_WAITING / 2 && core::mem::take(&mut state.crowded)
+            state.output.len() < MAX_WAITING / 2 && core::mem::take(&mut state.crowded)
         };
         if room {
             self.events.wake_all(Events::OUT);

@@ -34,9 +34,9 @@ const OFFLOADS: u64 = 1 | 2 | 4;
 /// Largest IP packet.
 const LARGEST: usize = 65_535;
 /// Buffers that the largest packet takes.
-const MOST_OF_ONE: usize = (LARGEST + 14).div_ceil(BUFFER_SIZE);
+const MAX_OF_ONE: usize = (LARGEST + 14).div_ceil(BUFFER_SIZE);
 /// Buffers kept for packets to come: several large ones between two refills.
-const BUFFERS: usize = 4 * MOST_OF_ONE;
+const BUFFERS: usize = 4 * MAX_OF_ONE;
 /// Packets and bytes that wait for the doorbell at most: more would let the client idle for longer than waking it takes.
 const HELD: usize = 8;
 const HELD_BYTES: usize = 16 << 10;
@@ -226,7 +226,7 @@ impl Network {
         let mut first = receive.buffers.pop()?;
         let mut header = [0u8; HEADER];
         let expected = receive.expected.min(receive.buffers.len());
-        let mut parts = [IoVec::EMPTY; MOST_OF_ONE + 3];
+        let mut parts = [IoVec::EMPTY; MAX_OF_ONE + 3];
         parts[0] = IoVec::of_mut(&mut header);
         parts[1] = IoVec::of_mut(first.memory_mut());
         for (part, buffer) in parts[2..].iter_mut().zip(receive.buffers.iter_mut().rev().take(expected)) {
@@ -264,7 +264,7 @@ impl Network {
             receive.buffers.append(&mut more);
             return Some(None);
         }
-        receive.expected = more.len().min(MOST_OF_ONE);
+        receive.expected = more.len().min(MAX_OF_ONE);
         Some(Some(Incoming { first, more, checksum_valid: header[0] & (NEEDS_CSUM | DATA_VALID) != 0 }))
     }
 
@@ -352,7 +352,7 @@ impl NetDevice for Network {
         let mut count = 0;
         while count < most {
             // Rather than lose a large packet it waits for the next refill.
-            if count > 0 && receive.buffers.len() < MOST_OF_ONE {
+            if count > 0 && receive.buffers.len() < MAX_OF_ONE {
                 break;
             }
             let packet = match self.link {

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, LARGEST, Operation, QUEUE, Request};
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use api_sched::Poller;
 use core::sync::atomic::Ordering;
 
@@ -69,7 +69,7 @@ fn with_room<T>(count: usize) -> Result<Vec<T>> {
 }
 
 /// Bytes of memory as pieces within pages: the page, where in it, and how many.
-fn pieces(memory: &Gather) -> impl Iterator<Item = (&Frame, usize, usize)> {
+fn pieces(memory: &Gather) -> impl Iterator<Item = (&PageFrame, usize, usize)> {
     let (mut offset, mut left) = (memory.offset, memory.length);
     memory.frames.iter().map_while(move |frame| {
         let length = (PAGE_SIZE - offset).min(left);
@@ -84,7 +84,7 @@ fn new_pages(length: usize, is_written: bool) -> Result<Gather> {
     let count = length.div_ceil(PAGE_SIZE);
     let mut frames = with_room(count)?;
     for _ in 0..count {
-        frames.push(Frame::new()?);
+        frames.push(PageFrame::new()?);
     }
     Ok(Gather { frames, offset: 0, length, is_written })
 }

@@ -18,7 +18,7 @@ const F_MULTIPORT: u64 = 1 << 1;
 /// Where the configuration says how many (5.3.4).
 const MAX_PORTS: usize = 4;
 /// Ports that are used of a device, port 0 not counted.
-const MOST_PORTS: u32 = 4;
+const MAX_DRIVEN_PORTS: u32 = 4;
 /// Queues of the control messages; those of port n are at [`queue_of`].
 const CONTROL_RECEIVE: u16 = 2;
 const CONTROL_TRANSMIT: u16 = 3;
@@ -93,7 +93,7 @@ pub fn start(device: Device) -> Result<()> {
         device.fail();
         return Err(ENODEV);
     }
-    let count = device.config_u32(MAX_PORTS).saturating_sub(1).min(MOST_PORTS);
+    let count = device.config_u32(MAX_PORTS).saturating_sub(1).min(MAX_DRIVEN_PORTS);
     let queue = |index, size| device.queue(index, size, features).map(Direction::new);
     let mut control = Control {
         receive: queue(CONTROL_RECEIVE, CONTROL_SIZE)?,

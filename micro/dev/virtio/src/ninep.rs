@@ -16,10 +16,10 @@ const F_MOUNT_TAG: u64 = 1;
 /// Descriptors of the queue: half as many requests in flight.
 const QUEUE_SIZE: u16 = 128;
 /// Longest mount tag that is read; QEMU's are 31 bytes at most.
-const TAG_MOST: u16 = 255;
+const TAG_MAX: u16 = 255;
 
 /// Most pages that are part of a message: with request and reply they fit the queue, and something else beside them.
-pub const MOST_PAGES: usize = QUEUE_SIZE as usize - 8;
+pub const MAX_PAGES: usize = QUEUE_SIZE as usize - 8;
 
 /// A request on its way.
 struct Pending {
@@ -37,7 +37,7 @@ struct State {
     /// By token.
     pending: Vec<Option<Pending>>,
     /// Threads that wait for room in the queue.
-    crowd: Vec<Arc<dyn Waiter>>,
+    blocked_senders: Vec<Arc<dyn Waiter>>,
 }
 
 /// One exported directory.
@@ -55,13 +55,13 @@ pub fn start(device: Device) -> Result<Arc<Channel>> {
     if features & F_MOUNT_TAG == 0 {
         return Err(EINVAL);
     }
-    let length = device.config_u16(0).min(TAG_MOST);
+    let length = device.config_u16(0).min(TAG_MAX);
     let tag: Vec<u8> = (0..usize::from(length)).map(|i| device.config_u8(2 + i)).collect();
     let mut queue = device.queue(0, QUEUE_SIZE, features)?;
     device.on_interrupt(api_sched::add_poller(poll))?;
     queue.enable_interrupts();
     device.start();
-    let state = State { queue, pending: Vec::new(), crowd: Vec::new() };
+    let state = State { queue, pending: Vec::new(), blocked_senders: Vec::new() };
     let tag = String::from_utf8_lossy(&tag).into_owned();
     let channel = Arc::new(Channel { tag, state: SpinLock::new(state), _device: device });
     CHANNELS.lock().push(channel.clone());
@@ -101,7 +101,7 @@ impl Channel {
         mut reply: Vec<u8>,
         pages: Gather,
     ) -> Result<(Vec<u8>, Vec<u8>, usize)> {
-        if request.is_empty() || reply.is_empty() || pages.frames.len() > MOST_PAGES {
+        if request.is_empty() || reply.is_empty() || pages.frames.len() > MAX_PAGES {
             return Err(EINVAL);
         }
         let waiter = api_sched::current();
@@ -127,7 +127,7 @@ impl Channel {
                 }
                 Err(_) if state.queue.is_broken() => return Err(EIO),
                 Err(_) => {
-                    state.crowd.push(waiter.clone());
+                    state.blocked_senders.push(waiter.clone());
                     drop(state);
                     api_sched::park(u64::MAX);
                 }
@@ -164,7 +164,7 @@ impl Channel {
                         pending.done = Some(used.written as usize);
                         wake.push(pending.waiter.clone());
                     }
-                    wake.append(&mut state.crowd);
+                    wake.append(&mut state.blocked_senders);
                 }
                 if state.queue.enable_interrupts() || state.queue.is_broken() {
                     break;
@@ -172,7 +172,7 @@ impl Channel {
             }
             if state.queue.is_broken() {
                 wake.extend(state.pending.iter().flatten().map(|p| p.waiter.clone()));
-                wake.append(&mut state.crowd);
+                wake.append(&mut state.blocked_senders);
             }
         }
         for waiter in wake {

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_boot::vsock::END_PORT;
 use api_lock::SpinLock;
-use api_mem::Frame;
+use api_mem::PageFrame;
 use api_sched::WaitQueue;
 
 /// Bytes of a packet with its header, both ways.
@@ -242,8 +242,8 @@ impl Stream {
     }
 
     /// The next page of what comes, as [`Stream::read_exact`].
-    pub fn read_page(&self, deadline_ns: u64) -> Result<Frame> {
-        let frame = Frame::new()?;
+    pub fn read_page(&self, deadline_ns: u64) -> Result<PageFrame> {
+        let frame = PageFrame::new()?;
         // SAFETY: the frame is new and nobody else's, and the kernel sees all of its page.
         let page = unsafe { core::slice::from_raw_parts_mut(frame.bytes(), PAGE_SIZE) };
         self.read_exact(page, deadline_ns)?;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request, SECTOR};
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use api_sched::{Poller, PollerSlot};
 use core::sync::atomic::{AtomicBool, Ordering};
 use plat_pc::xen::{Page, event};
@@ -108,7 +108,7 @@ fn connect(device: &Device, index: usize) -> Result<Disk> {
 }
 
 /// The pages of a memory, each with where its bytes begin in the page and in the memory, and how many they are.
-fn pieces(memory: &Gather) -> impl Iterator<Item = (&Frame, usize, usize, usize)> {
+fn pieces(memory: &Gather) -> impl Iterator<Item = (&PageFrame, usize, usize, usize)> {
     let mut done = 0;
     memory.frames.iter().enumerate().map_while(move |(i, frame)| {
         let offset = if i == 0 { memory.offset } else { 0 };

@@ -5,7 +5,7 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use core::any::Any;
 use ordered::Map;
 
@@ -126,17 +126,17 @@ impl File for MemoryDevice {
 
 /// Pages of one mapping of /dev/zero.
 #[derive(Default)]
-struct ZeroPages(SpinLock<Map<u64, Frame>>);
+struct ZeroPages(SpinLock<Map<u64, PageFrame>>);
 
 /// Offsets are signed and mappings are whole pages.
 const ZERO_LENGTH: u64 = i64::MAX as u64 & !(PAGE_SIZE as u64 - 1);
 
 impl PageSource for ZeroPages {
-    fn page(&self, index: u64, _for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, _for_write: bool) -> Result<PageFrame> {
         if let Some(frame) = self.0.lock().get(&index) {
             return Ok(frame.clone());
         }
-        let frame = Frame::new()?;
+        let frame = PageFrame::new()?;
         Ok(self.0.lock().entry(index).or_insert(frame).clone())
     }
 

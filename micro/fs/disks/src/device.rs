@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request};
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -105,17 +105,17 @@ impl Device {
         if end.is_some() && is_whole { Ok(offset / sector_size) } else { Err(EIO) }
     }
 
-    fn frames(length: usize) -> Result<Vec<Frame>> {
+    fn frames(length: usize) -> Result<Vec<PageFrame>> {
         let mut frames = Vec::new();
         frames.reserve_exact_fallibly(length.div_ceil(PAGE_SIZE)).map_err(|_| ENOMEM)?;
         for _ in 0..length.div_ceil(PAGE_SIZE) {
-            frames.push(Frame::new()?);
+            frames.push(PageFrame::new()?);
         }
         Ok(frames)
     }
 
     /// Handles to the same pages, for a request.
-    fn shared(frames: &[Frame]) -> Result<Vec<Frame>> {
+    fn shared(frames: &[PageFrame]) -> Result<Vec<PageFrame>> {
         let mut shared = Vec::new();
         shared.reserve_exact_fallibly(frames.len()).map_err(|_| ENOMEM)?;
         shared.extend_from_slice(frames);

@@ -5,7 +5,7 @@ use crate::node::Node;
 use abi::Result;
 use alloc::sync::Arc;
 use api_fs::Timespec;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 
 pub struct DiskPages(Arc<Node>);
 
@@ -16,7 +16,7 @@ impl DiskPages {
 }
 
 impl PageSource for DiskPages {
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, for_write: bool) -> Result<PageFrame> {
         self.0.with(|core, number| core.page(number, index, for_write, Timespec::now()))
     }
 
@@ -25,7 +25,7 @@ impl PageSource for DiskPages {
     }
 
     /// The page is written with all others that were written to, when the file system is synced.
-    fn write_back(&self, _: u64, _: &Frame) -> Result<()> {
+    fn write_back(&self, _: u64, _: &PageFrame) -> Result<()> {
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{Timespec, zeroed};
-use api_mem::Frame;
+use api_mem::PageFrame;
 use ordered::Map;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -22,7 +22,7 @@ const AHEAD: u64 = 32;
 pub const MAX_STEP: usize = 64 << 10;
 
 struct Page {
-    frame: Frame,
+    frame: PageFrame,
     /// A mapping may write to it without a word.
     is_shared: bool,
 }
@@ -118,11 +118,11 @@ impl Core {
         self.pages.retain(|_, pages| pages.holders > 0 || !pages.map.is_empty());
     }
 
-    fn known(&self, number: u32, index: u64) -> Option<Frame> {
+    fn known(&self, number: u32, index: u64) -> Option<PageFrame> {
         self.pages.get(&number)?.map.get(&index).map(|page| page.frame.clone())
     }
 
-    fn keep_page(&mut self, number: u32, index: u64, frame: &Frame) -> Result<()> {
+    fn keep_page(&mut self, number: u32, index: u64, frame: &PageFrame) -> Result<()> {
         let pages = self.pages_of(number)?;
         let page = Page { frame: frame.clone(), is_shared: false };
         let before = pages.map.insert_fallibly(index, page).map_err(|_| ENOMEM)?;
@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// The page, read from the disk where it is not in memory, and those behind it that lie together with it.
-    fn load(&mut self, inode: &Inode, index: u64) -> Result<Frame> {
+    fn load(&mut self, inode: &Inode, index: u64) -> Result<PageFrame> {
         if let Some(frame) = self.known(inode.number, index) {
             return Ok(frame);
         }
@@ -156,7 +156,7 @@ impl Core {
         for (n, bytes) in bytes.chunks_mut(PAGE_SIZE).enumerate() {
             let page = index + n as u64;
             zero_behind_end(bytes, page, length);
-            let frame = match Frame::new() {
+            let frame = match PageFrame::new() {
                 Ok(frame) => frame,
                 Err(e) if n == 0 => return Err(e),
                 Err(_) => break,
@@ -169,9 +169,9 @@ impl Core {
     }
 
     /// A page whose blocks lie apart, or are holes.
-    fn load_by_blocks(&mut self, inode: &Inode, index: u64, length: u64) -> Result<Frame> {
+    fn load_by_blocks(&mut self, inode: &Inode, index: u64, length: u64) -> Result<PageFrame> {
         let size = self.superblock.block_size;
-        let frame = Frame::new()?;
+        let frame = PageFrame::new()?;
         let mut bytes = zeroed(PAGE_SIZE)?;
         for (n, part) in bytes.chunks_mut(size).enumerate() {
             let logical = index * (PAGE_SIZE / size) as u64 + n as u64;
@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// Pages of a file from `offset` on, up to as many as `out` has room for and the file has.
-    pub fn read(&mut self, number: u32, offset: u64, out: &mut Vec<Frame>) -> Result<()> {
+    pub fn read(&mut self, number: u32, offset: u64, out: &mut Vec<PageFrame>) -> Result<()> {
         self.reclaim()?;
         let inode = self.regular(number)?;
         let length = self.length(number)?;
@@ -242,7 +242,7 @@ impl Core {
             let frame = match self.known(number, index) {
                 Some(frame) => frame,
                 None if is_whole => {
-                    let frame = Frame::new()?;
+                    let frame = PageFrame::new()?;
                     self.keep_page(number, index, &frame)?;
                     made.push(index);
                     frame
@@ -365,7 +365,7 @@ impl Core {
     }
 
     /// A page for a mapping. With `for_write` it has blocks, and is written whenever files are.
-    pub fn page(&mut self, number: u32, index: u64, for_write: bool, now: Timespec) -> Result<Frame> {
+    pub fn page(&mut self, number: u32, index: u64, for_write: bool, now: Timespec) -> Result<PageFrame> {
         self.reclaim()?;
         let inode = self.regular(number)?;
         let length = self.length(number)?;

@@ -6,7 +6,7 @@
 //!   may be held over such waits.
 //! - A change of metadata is an operation ([`Core::transact`]) that is done as a whole or not at all: an error of whatever kind
 //!   leaves all blocks as they were. Operations gather in a transaction, which [`Core::sync`] puts into the journal as one.
-//! - File data is in pages ([`api_mem::Frame`]) and is written before the transaction that refers to its blocks (`data=ordered`).
+//! - File data is in pages ([`api_mem::PageFrame`]) and is written before the transaction that refers to its blocks (`data=ordered`).
 //! - The disk is not trusted: every number is checked against the geometry, every checksum is verified, a block belongs to one thing.
 //!   Damage is `EUCLEAN`. When the journal cannot be written nothing is written any more (`errors=remount-ro`): `EROFS`.
 //! - Time comes from callers.

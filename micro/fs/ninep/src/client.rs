@@ -8,7 +8,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use api_user::Segment;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,7 +31,7 @@ pub trait Transport: Send + Sync {
 
     /// The pages of the program's memory from `address` on that can be part of a message, as far as they can: of the
     /// reply, or of the request.
-    fn hold(&self, _address: u64, _length: usize, _is_reply: bool) -> Vec<Frame> {
+    fn hold(&self, _address: u64, _length: usize, _is_reply: bool) -> Vec<PageFrame> {
         Vec::new()
     }
 
@@ -56,7 +56,7 @@ const LEAST_MESSAGE: u32 = 8192;
 /// Bytes of a Rread before its data; of an Rlerror, too.
 const READ_HEADER: usize = 11;
 /// Most data that is copied into or out of one message: contiguous memory of the kernel.
-const MOST_COPIED: u32 = 128 << 10;
+const MAX_COPIED: u32 = 128 << 10;
 /// Room for every answer that carries no data: the longest is a link's target.
 const SMALL_REPLY: usize = 8192;
 /// Buffers kept for the next requests.
@@ -182,7 +182,7 @@ impl Session {
     /// Agrees on the version and message size. What the server had open of an earlier session is closed.
     pub fn begin(transport: Arc<dyn Transport>) -> Result<Arc<Session>> {
         let most =
-            transport.largest().min(transport.most_direct().max(MOST_COPIED as usize) + IO_HEADER as usize);
+            transport.largest().min(transport.most_direct().max(MAX_COPIED as usize) + IO_HEADER as usize);
         let wanted = u32::try_from(most).map_err(|_| EINVAL)?;
         let session = Arc::new(Session {
             transport,
@@ -294,7 +294,7 @@ impl Client {
 
     /// Bytes of data that are copied for one read or write.
     pub fn io_limit(&self) -> u32 {
-        self.session.most_data().min(MOST_COPIED)
+        self.session.most_data().min(MAX_COPIED)
     }
 
     /// A message of that type, to be filled in.

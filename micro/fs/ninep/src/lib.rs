@@ -20,7 +20,7 @@ mod node;
 mod pages;
 mod wire;
 
-pub use api_mem::{Frame, Gather};
+pub use api_mem::{Gather, PageFrame};
 pub use client::{Answered, Transport};
 
 use abi::{Result, errno::ENODEV};

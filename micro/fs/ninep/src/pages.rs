@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ordered::{Map, Set};
 
@@ -28,7 +28,7 @@ pub struct NinePages {
     node: Arc<Node>,
     /// Handles to read and write by; the descriptors they came from may be closed by now.
     fids: SpinLock<Vec<Arc<Fid>>>,
-    pages: SpinLock<Map<u64, Frame>>,
+    pages: SpinLock<Map<u64, PageFrame>>,
     /// Pages that a mapping may have written to.
     writable: SpinLock<Set<u64>>,
     length: AtomicU64,
@@ -73,7 +73,7 @@ impl NinePages {
         }
     }
 
-    fn known(&self, index: u64) -> Option<Frame> {
+    fn known(&self, index: u64) -> Option<PageFrame> {
         self.pages.lock().get(&index).cloned()
     }
 
@@ -105,7 +105,7 @@ impl NinePages {
         let end = offset + n as u64;
         self.grew(end);
         let range = offset / PAGE..end.div_ceil(PAGE);
-        let touched: Vec<(u64, Frame)> =
+        let touched: Vec<(u64, PageFrame)> =
             self.pages.lock().range(range).map(|(i, f)| (*i, f.clone())).collect();
         for (index, frame) in touched {
             let start = offset.max(index * PAGE);
@@ -132,7 +132,7 @@ impl NinePages {
     }
 
     /// Fetches the cluster of pages around `index` where they are not there yet.
-    fn fetch(&self, index: u64) -> Result<Frame> {
+    fn fetch(&self, index: u64) -> Result<PageFrame> {
         let first = index - index % CLUSTER;
         let mut bytes = Vec::new();
         let room = (CLUSTER * PAGE) as usize;
@@ -158,7 +158,7 @@ impl NinePages {
             if page != index && !is_whole {
                 continue;
             }
-            let Ok(frame) = Frame::new() else { continue };
+            let Ok(frame) = PageFrame::new() else { continue };
             frame.write(0, &bytes[start..start + PAGE_SIZE]);
             let frame = self.pages.lock().entry(page).or_insert(frame).clone();
             if page == index {
@@ -181,7 +181,7 @@ impl NinePages {
 }
 
 impl PageSource for NinePages {
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, for_write: bool) -> Result<PageFrame> {
         if index.checked_mul(PAGE).is_none_or(|start| start >= self.length()) {
             return Err(EIO);
         }
@@ -213,7 +213,7 @@ impl PageSource for NinePages {
         }
     }
 
-    fn write_back(&self, index: u64, frame: &Frame) -> Result<()> {
+    fn write_back(&self, index: u64, frame: &PageFrame) -> Result<()> {
         let start = index * PAGE;
         let n = self.length().saturating_sub(start).min(PAGE) as usize;
         let mut bytes = [0; PAGE_SIZE];

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Timespec};
 use api_lock::SpinLock;
-use api_mem::{Frame, Gather};
+use api_mem::{Gather, PageFrame};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use ordered::Map;
 
@@ -314,7 +314,7 @@ impl Transport for Server {
     }
 
     /// Copies stand for the pages. Odd addresses cannot be had.
-    fn hold(&self, address: u64, length: usize, _is_reply: bool) -> Vec<Frame> {
+    fn hold(&self, address: u64, length: usize, _is_reply: bool) -> Vec<PageFrame> {
         self.held.store(address, Relaxed);
         let (first, end) = (address & !0xfff, address + length as u64);
         let count = if address % 2 == 1 { 0 } else { (end - first).div_ceil(4096) };
@@ -322,7 +322,7 @@ impl Transport for Server {
             let (from, to) = (address.max(first + i * 4096), end.min(first + (i + 1) * 4096));
             let mut bytes = alloc::vec![0; (to - from) as usize];
             api_user::read_bytes(from, &mut bytes).unwrap();
-            let frame = Frame::new().unwrap();
+            let frame = PageFrame::new().unwrap();
             frame.write((from % 4096) as usize, &bytes);
             frame
         };

@@ -4,11 +4,11 @@
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::collections::VecDeque;
 use api_alloc::Reserve;
-use api_mem::Frame;
+use api_mem::PageFrame;
 
 /// A run of bytes inside one page.
 pub struct Segment {
-    pub frame: Frame,
+    pub frame: PageFrame,
     pub start: usize,
     pub end: usize,
     /// One write of packet mode: one read takes it, and what it does not take is lost.
@@ -20,7 +20,7 @@ pub struct Buffer {
     segments: VecDeque<Segment>,
     length: usize,
     /// One page kept for the next write, so that a steady exchange allocates nothing.
-    spare: Option<Frame>,
+    spare: Option<PageFrame>,
 }
 
 impl Buffer {
@@ -39,7 +39,7 @@ impl Buffer {
     }
 
     /// Where the next bytes go: behind the last ones in their page, or in a spare page (`None`: allocate one).
-    pub fn tail(&mut self) -> Option<(Frame, usize)> {
+    pub fn tail(&mut self) -> Option<(PageFrame, usize)> {
         match self.segments.back() {
             Some(last) if last.end < PAGE_SIZE && !last.packet => Some((last.frame.clone(), last.end)),
             _ => self.spare(),
@@ -47,12 +47,12 @@ impl Buffer {
     }
 
     /// The spare page, for a write that shares none.
-    pub fn spare(&mut self) -> Option<(Frame, usize)> {
+    pub fn spare(&mut self) -> Option<(PageFrame, usize)> {
         self.spare.take().map(|frame| (frame, 0))
     }
 
     /// Adds `n` bytes that were put into `frame` at `start`.
-    pub fn push(&mut self, frame: Frame, start: usize, n: usize, packet: bool) -> Result<()> {
+    pub fn push(&mut self, frame: PageFrame, start: usize, n: usize, packet: bool) -> Result<()> {
         self.length += n;
         if let Some(last) = self.segments.back_mut()
             && last.end == start
@@ -70,7 +70,7 @@ impl Buffer {
     }
 
     /// Gives back a page from [`Buffer::tail`] that was not used.
-    pub fn keep(&mut self, frame: Frame) {
+    pub fn keep(&mut self, frame: PageFrame) {
         if self.spare.is_none() && frame.is_unique() {
             self.spare = Some(frame);
         }

@@ -6,7 +6,7 @@ use crate::{PIPE_BUF, Pipe, State};
 use abi::{Events, PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Stat};
-use api_mem::Frame;
+use api_mem::PageFrame;
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ const O_DIRECT: u32 = 0o40000;
 
 /// Where the next bytes of a write go, and how many may.
 struct Reserved {
-    tail: Option<(Frame, usize)>,
+    tail: Option<(PageFrame, usize)>,
     room: usize,
 }
 
@@ -167,7 +167,7 @@ impl PipeEnd {
             };
             let (frame, start) = match tail {
                 Some(tail) => tail,
-                None => (Frame::new()?, 0),
+                None => (PageFrame::new()?, 0),
             };
             let n = (PAGE_SIZE - start).min(room).min(want - done);
             match frame.receive(start, n, from) {

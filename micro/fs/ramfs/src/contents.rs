@@ -4,7 +4,7 @@
 use crate::data::{Data, Place};
 use crate::node::{FILE_LIMIT, Node};
 use abi::{PAGE_SIZE, Result, errno::*};
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use core::sync::atomic::Ordering;
 
 /// F_SEAL_SEAL: no more seals. What every file but a memfd with MFD_ALLOW_SEALING has.
@@ -19,7 +19,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 impl Node {
     /// The page at `index`, made where there is none yet.
-    pub(crate) fn page_at(&self, index: u64) -> Result<Frame> {
+    pub(crate) fn page_at(&self, index: u64) -> Result<PageFrame> {
         let data = self.data()?;
         let bytes = match data.lock().place(index) {
             Place::Page(frame) => return Ok(frame),
@@ -27,7 +27,7 @@ impl Node {
             Place::Hole => &[],
         };
         self.fs.charge(1)?;
-        let made = Frame::new().and_then(|frame| {
+        let made = PageFrame::new().and_then(|frame| {
             frame.write(0, bytes);
             let mut data = data.lock();
             let before = data.pages.count();
@@ -170,7 +170,7 @@ impl Node {
 }
 
 impl PageSource for Node {
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+    fn page(&self, index: u64, for_write: bool) -> Result<PageFrame> {
         if index.checked_mul(PAGE).is_none_or(|start| start >= self.length()) {
             return Err(EIO);
         }
@@ -192,7 +192,7 @@ impl PageSource for Node {
         self.punch(first.saturating_mul(PAGE), count.saturating_mul(PAGE))
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         match self.data().ok()?.lock().place(index) {
             Place::Page(frame) => Some(frame),
             Place::Bytes(_) | Place::Hole => None,

@@ -3,7 +3,7 @@
 
 use crate::pages::Pages;
 use abi::PAGE_SIZE;
-use api_mem::Frame;
+use api_mem::PageFrame;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -29,7 +29,7 @@ pub struct Data {
 
 /// What is at one page of a file.
 pub enum Place {
-    Page(Frame),
+    Page(PageFrame),
     /// Bytes of the archive, from the start of the page.
     Bytes(&'static [u8]),
     Hole,
@@ -90,7 +90,7 @@ impl Data {
     }
 
     /// Forgets everything from byte `length` on; what follows in its page becomes zero.
-    pub fn cut(&mut self, length: u64, gone: &mut dyn FnMut(Frame)) {
+    pub fn cut(&mut self, length: u64, gone: &mut dyn FnMut(PageFrame)) {
         self.length = length;
         self.clear_tail();
         self.pages.remove(length.div_ceil(PAGE), u64::MAX, gone);
@@ -105,7 +105,7 @@ impl Data {
     }
 
     /// Forgets whole pages `from..to`, which lie behind [`Data::archived_pages`].
-    pub fn punch(&mut self, from: u64, to: u64, gone: &mut dyn FnMut(Frame)) {
+    pub fn punch(&mut self, from: u64, to: u64, gone: &mut dyn FnMut(PageFrame)) {
         self.pages.remove(from, to, gone);
         self.sites = None;
     }
@@ -131,9 +131,9 @@ impl Data {
 
 /// A page of the archive.
 #[allow(unsafe_code)]
-fn permanent(physical: u64) -> Frame {
+fn permanent(physical: u64) -> PageFrame {
     // SAFETY: the archive's pages are permanent: whatever number of handles there is, the frame allocator never
     // gives them to anybody else (contract of `api_mem`). `physical` lies inside the archive: `in_place` counts
     // whole pages of it.
-    unsafe { Frame::from_raw(physical) }
+    unsafe { PageFrame::from_raw(physical) }
 }

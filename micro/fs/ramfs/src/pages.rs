@@ -5,14 +5,14 @@
 use abi::{Result, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::Frame;
+use api_mem::PageFrame;
 
 const BITS: u32 = 6;
 const WAYS: usize = 1 << BITS;
 
 enum Slot {
     Empty,
-    Page(Frame),
+    Page(PageFrame),
     Node(Vec<Slot>),
 }
 
@@ -50,7 +50,7 @@ impl Pages {
         bits >= u64::BITS || index >> bits == 0
     }
 
-    pub fn get(&self, index: u64) -> Option<&Frame> {
+    pub fn get(&self, index: u64) -> Option<&PageFrame> {
         if !self.fits(index) {
             return None;
         }
@@ -69,7 +69,7 @@ impl Pages {
     }
 
     /// Puts a page where there is none; the page that is there already wins and is returned.
-    pub fn insert(&mut self, index: u64, frame: Frame) -> Result<Frame> {
+    pub fn insert(&mut self, index: u64, frame: PageFrame) -> Result<PageFrame> {
         while !self.fits(index) {
             if !matches!(self.root, Slot::Empty) {
                 let mut ways = node()?;
@@ -95,7 +95,7 @@ impl Pages {
     }
 
     /// Removes the pages `from..to` and returns them one by one to `gone`.
-    pub fn remove(&mut self, from: u64, to: u64, gone: &mut dyn FnMut(Frame)) {
+    pub fn remove(&mut self, from: u64, to: u64, gone: &mut dyn FnMut(PageFrame)) {
         let (height, mut removed) = (self.height, 0);
         remove(&mut self.root, height, 0, from, to, &mut |frame| {
             removed += 1;
@@ -119,7 +119,7 @@ fn span(level: u32) -> u64 {
     1u64.checked_shl(level * BITS).unwrap_or(u64::MAX)
 }
 
-fn remove(slot: &mut Slot, level: u32, base: u64, from: u64, to: u64, gone: &mut dyn FnMut(Frame)) {
+fn remove(slot: &mut Slot, level: u32, base: u64, from: u64, to: u64, gone: &mut dyn FnMut(PageFrame)) {
     let last = base.saturating_add(span(level) - 1);
     if last < from || base >= to {
         return;
@@ -160,7 +160,7 @@ mod tests {
         let mut pages = Pages::new();
         let indexes = [0, 1, 63, 64, 4095, 4096, 1 << 30, (1 << 51) - 1];
         for (i, index) in indexes.iter().enumerate() {
-            let frame = Frame::new().unwrap();
+            let frame = PageFrame::new().unwrap();
             frame.write(0, &[i as u8]);
             pages.insert(*index, frame).unwrap();
         }
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn the_first_page_put_in_a_place_stays() {
         let mut pages = Pages::new();
-        let first = pages.insert(7, Frame::new().unwrap()).unwrap();
-        let second = pages.insert(7, Frame::new().unwrap()).unwrap();
+        let first = pages.insert(7, PageFrame::new().unwrap()).unwrap();
+        let second = pages.insert(7, PageFrame::new().unwrap()).unwrap();
         assert_eq!(first.physical(), second.physical());
         assert_eq!(pages.count(), 1);
     }

@@ -101,7 +101,7 @@ fn pages_of_the_archive_are_used_in_place_and_its_last_one_is_copied() {
     let file = open(&walk(&root, "f").unwrap());
     let pages = file.page_source().unwrap();
     let range = bytes.as_ptr_range();
-    let inside = |frame: &api_mem::Frame| range.contains(&(frame.physical() as *const u8));
+    let inside = |frame: &api_mem::PageFrame| range.contains(&(frame.physical() as *const u8));
     assert!(inside(&pages.page(0, false).unwrap()) && inside(&pages.page(1, true).unwrap()));
     let last = pages.page(2, false).unwrap();
     assert!(!inside(&last));

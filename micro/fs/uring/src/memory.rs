@@ -6,11 +6,11 @@
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::Frame;
+use api_mem::PageFrame;
 use core::sync::atomic::{Ordering, fence};
 
 /// Pages of zeros, addressed as one range of bytes.
-pub struct Memory(Vec<Frame>);
+pub struct Memory(Vec<PageFrame>);
 
 impl Memory {
     /// `ENOMEM` without so many pages, and where little would be left for others.
@@ -22,7 +22,7 @@ impl Memory {
             if api_alloc::is_low() {
                 return Err(ENOMEM);
             }
-            frames.push(Frame::new()?);
+            frames.push(PageFrame::new()?);
         }
         Ok(Memory(frames))
     }
@@ -31,7 +31,7 @@ impl Memory {
         self.0.len()
     }
 
-    pub fn frame(&self, page: usize) -> Option<Frame> {
+    pub fn frame(&self, page: usize) -> Option<PageFrame> {
         self.0.get(page).cloned()
     }
 

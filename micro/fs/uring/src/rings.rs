@@ -7,7 +7,7 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use api_alloc::Reserve;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 
 // Where the words of Linux' `struct io_rings` are.
 const SQ_HEAD: usize = 0;
@@ -111,12 +111,12 @@ impl Mapping {
 }
 
 impl PageSource for Mapping {
-    fn page(&self, index: u64, _: bool) -> Result<Frame> {
+    fn page(&self, index: u64, _: bool) -> Result<PageFrame> {
         let (memory, page) = self.find(index).ok_or(EINVAL)?;
         usize::try_from(page).ok().and_then(|page| memory.frame(page)).ok_or(EINVAL)
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         self.page(index, false).ok()
     }
 

@@ -51,10 +51,10 @@ impl ninep::Transport for Export {
 
     fn most_direct(&self) -> usize {
         // One page more where they do not begin with a page.
-        (virtio::ninep::MOST_PAGES - 1) * abi::PAGE_SIZE
+        (virtio::ninep::MAX_PAGES - 1) * abi::PAGE_SIZE
     }
 
-    fn hold(&self, address: u64, length: usize, is_reply: bool) -> Vec<ninep::Frame> {
+    fn hold(&self, address: u64, length: usize, is_reply: bool) -> Vec<ninep::PageFrame> {
         mem::current().hold(address, length, if is_reply { Access::Write } else { Access::Read })
     }
 

@@ -74,7 +74,7 @@ pub mod line {
     use alloc::sync::Arc;
     use alloc::vec::Vec;
     use api_boot::vsock::{LINE_PORT, TOOLS_PORT};
-    use api_mem::Frame;
+    use api_mem::PageFrame;
     use api_sched::WaitQueue;
     use overlay_line::Transport;
     use virtio::vsock::Stream;
@@ -125,7 +125,7 @@ pub mod line {
     }
 
     /// Gets the tools over a connection of their own.
-    fn fetch(pages: usize, each: &mut dyn FnMut(Frame)) -> Result<()> {
+    fn fetch(pages: usize, each: &mut dyn FnMut(PageFrame)) -> Result<()> {
         let deadline = api_plat::now_ns() + PATIENCE_NS;
         let stream = loop {
             match super::connect(TOOLS_PORT) {

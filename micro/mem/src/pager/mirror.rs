@@ -20,7 +20,7 @@ use super::shown::{Leftovers, Run, Shown};
 use super::views as host;
 use super::x86::Tables;
 use super::{Batch, LARGE, Page, Pager};
-use crate::Rights;
+use crate::Prot;
 use crate::fork::Written;
 use crate::space::here;
 use crate::{PAGE, USER_END};
@@ -28,14 +28,14 @@ use abi::Result;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::{Guard, SpinLock};
-use api_mem::Frame;
-use api_plat::MOST_CPUS;
+use api_mem::PageFrame;
+use api_plat::MAX_CPUS;
 #[cfg(not(test))]
 use api_plat::pages as host;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// For each processor the tables whose pages the host shows it; 0 for none.
-static ACTIVE: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
+static ACTIVE: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
 /// The running processor's.
 fn active() -> &'static AtomicU64 {
@@ -49,10 +49,10 @@ pub fn root() -> Option<u64> {
 }
 
 /// What each host process shows, whether its space is alive or gone.
-static RECORDS: [SpinLock<Shown>; host::MOST_PROCESSES] =
-    [const { SpinLock::new(Shown::new()) }; host::MOST_PROCESSES];
+static RECORDS: [SpinLock<Shown>; host::MAX_PROCESSES] =
+    [const { SpinLock::new(Shown::new()) }; host::MAX_PROCESSES];
 /// For each processor the host process that it is in.
-static HERE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_CPUS];
+static HERE: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
 
 /// The record of the host process that the running processor is in.
 fn record() -> Guard<'static, Shown> {
@@ -113,9 +113,9 @@ const COMPARED: u64 = 4096;
 /// The host shows nothing of the program below.
 const LOWEST: u64 = PAGE * 16;
 
-fn protection(rights: Rights) -> u32 {
+fn protection(rights: Prot) -> u32 {
     // Every page that can be written or executed can be read on x86; PROT_* have these bits.
-    let bits = [(Rights::READ, 1), (Rights::WRITE, 2), (Rights::EXECUTE, 4)];
+    let bits = [(Prot::READ, 1), (Prot::WRITE, 2), (Prot::EXECUTE, 4)];
     bits.iter().filter(|(right, _)| rights.contains(*right)).map(|(_, bit)| bit).sum()
 }
 
@@ -142,7 +142,7 @@ impl Mirror {
     }
 
     /// Adds a page to the run, or begins another one.
-    fn add(&mut self, address: u64, physical: u64, length: u64, rights: Rights) {
+    fn add(&mut self, address: u64, physical: u64, length: u64, rights: Prot) {
         let mut new = Run { address, physical, length, rights };
         if self.run.length != 0 {
             if self.run.extend(&new) {
@@ -158,8 +158,8 @@ impl Mirror {
     }
 
     /// A new page, or one that replaces another.
-    fn show(&mut self, address: u64, physical: u64, length: u64, rights: Rights) {
-        if rights.contains(Rights::WRITE) {
+    fn show(&mut self, address: u64, physical: u64, length: u64, rights: Prot) {
+        if rights.contains(Prot::WRITE) {
             self.tables.mark_written(address);
         }
         if self.is_active() {
@@ -195,7 +195,7 @@ impl Mirror {
     }
 
     /// Gives what is shown of a range other rights.
-    fn protect_run(&mut self, (start, end, rights): (u64, u64, Rights)) {
+    fn protect_run(&mut self, (start, end, rights): (u64, u64, Prot)) {
         let mut at = start;
         while at < end {
             let Some((from, to)) = self.next_to_protect(at, end, rights) else { break };
@@ -213,7 +213,7 @@ impl Mirror {
 
     /// The next part of a range that the host shows with other rights than these: neighbours together, or all where there
     /// is no record.
-    fn next_to_protect(&self, start: u64, end: u64, rights: Rights) -> Option<(u64, u64)> {
+    fn next_to_protect(&self, start: u64, end: u64, rights: Prot) -> Option<(u64, u64)> {
         let record = record();
         let Some(known) = record.known() else { return Some((start, end)) };
         let (mut from, mut to) = (0, start);
@@ -455,7 +455,7 @@ impl Pager for Mirror {
             false
         });
         large.into_iter().try_for_each(|address| self.tables.split(address + PAGE))?;
-        let mut runs: Vec<(u64, u64, Rights)> = Vec::new();
+        let mut runs: Vec<(u64, u64, Prot)> = Vec::new();
         let result =
             self.tables.fork_with(&mut child.tables, start, end, seen, &mut |address, page| match runs
                 .last_mut()
@@ -470,10 +470,10 @@ impl Pager for Mirror {
         result
     }
 
-    fn reclaim(&mut self, address: u64, rights: Rights) {
+    fn reclaim(&mut self, address: u64, rights: Prot) {
         self.flush();
         self.tables.reclaim(address, rights);
-        if rights.contains(Rights::WRITE) {
+        if rights.contains(Prot::WRITE) {
             self.tables.mark_written(address);
         }
         if self.is_active()
@@ -496,14 +496,14 @@ impl Pager for Mirror {
         self.tables.prepare(address)
     }
 
-    fn map(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Result<()> {
+    fn map(&mut self, address: u64, frame: PageFrame, rights: Prot, own: bool) -> Result<()> {
         let physical = frame.physical();
         self.tables.map(address, frame, rights, own)?;
         self.show(address, physical, PAGE, rights);
         Ok(())
     }
 
-    fn map_large(&mut self, address: u64, physical: u64, rights: Rights) -> Result<bool> {
+    fn map_large(&mut self, address: u64, physical: u64, rights: Prot) -> Result<bool> {
         let mapped = self.tables.map_large(address, physical, rights)?;
         if mapped {
             self.show(address, physical, LARGE, rights);
@@ -511,7 +511,7 @@ impl Pager for Mirror {
         Ok(mapped)
     }
 
-    fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame> {
+    fn replace(&mut self, address: u64, frame: PageFrame, rights: Prot, own: bool) -> Option<PageFrame> {
         self.flush();
         if !self.is_active() {
             self.forget(address, address + PAGE);
@@ -529,10 +529,10 @@ impl Pager for Mirror {
         self.tables.split(address)
     }
 
-    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights) {
+    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Prot) {
         self.flush();
         if self.is_active() {
-            let mut runs: Vec<(u64, u64, Rights)> = Vec::new();
+            let mut runs: Vec<(u64, u64, Prot)> = Vec::new();
             self.tables.visit(start, end, &mut |address, page| {
                 let new = rights(page);
                 match runs.last_mut() {
@@ -549,7 +549,7 @@ impl Pager for Mirror {
         self.tables.protect(start, end, &mut |page| rights(page));
         let mut written = Vec::new();
         self.tables.visit(start, end, &mut |address, page| {
-            if page.rights.contains(Rights::WRITE) && !page.dirty {
+            if page.rights.contains(Prot::WRITE) && !page.dirty {
                 written.push(address);
             }
             false
@@ -576,7 +576,7 @@ impl Pager for Mirror {
         self.tables.visit(start, end, &mut |address, page| {
             let clean = seen(address, page);
             if clean && page.dirty {
-                cleaned.push((address, page.rights.without(Rights::WRITE)));
+                cleaned.push((address, page.rights.without(Prot::WRITE)));
             }
             clean
         });

@@ -25,9 +25,9 @@ pub use mirror::root;
 #[cfg(not(feature = "process"))]
 pub use x86::root;
 
-use crate::Rights;
+use crate::Prot;
 use abi::{PAGE_SIZE, Result};
-use api_mem::Frame;
+use api_mem::PageFrame;
 use core::mem::MaybeUninit;
 
 /// Bytes of a large page.
@@ -39,7 +39,7 @@ pub(crate) const LARGE_PAGES: usize = LARGE as usize / PAGE_SIZE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub physical: u64,
-    pub rights: Rights,
+    pub rights: Prot,
     /// The program's own copy or anonymous memory, not a page of a file.
     pub own: bool,
     /// Own, but after a fork another address space may have it too: writing it needs [`Pager::replace`] by a copy, or
@@ -54,7 +54,7 @@ pub(crate) struct Page {
 /// One page taken out of the address space; the holder has its count.
 pub(crate) struct Taken {
     pub address: u64,
-    pub frame: Frame,
+    pub frame: PageFrame,
     pub own: bool,
     pub copied: bool,
     pub dirty: bool,
@@ -130,7 +130,7 @@ pub(crate) trait Pager: Sized {
     ) -> Result<()>;
 
     /// A copied page, small or large, is this space's alone again, with these rights.
-    fn reclaim(&mut self, address: u64, rights: Rights);
+    fn reclaim(&mut self, address: u64, rights: Prot);
 
     /// A page that was just put there is a copied one.
     fn mark_copied(&mut self, address: u64);
@@ -150,22 +150,22 @@ pub(crate) trait Pager: Sized {
     fn expect(&mut self, _address: u64) {}
 
     /// Puts a page where none is. `ENOMEM` when there is no room for tables.
-    fn map(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Result<()>;
+    fn map(&mut self, address: u64, frame: PageFrame, rights: Prot, own: bool) -> Result<()>;
 
     /// Puts a large page of [`LARGE_PAGES`] own frames, each with a count of one, where no page is and no table was;
     /// false (and nothing is taken over) where that is not so.
-    fn map_large(&mut self, address: u64, physical: u64, rights: Rights) -> Result<bool>;
+    fn map_large(&mut self, address: u64, physical: u64, rights: Prot) -> Result<bool>;
 
     /// Changes the page that is there, and forgets the old translation. Returns the frame that was there if it is
     /// another.
-    fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame>;
+    fn replace(&mut self, address: u64, frame: PageFrame, rights: Prot, own: bool) -> Option<PageFrame>;
 
     /// Cuts a large page that reaches over `address` into small ones. `ENOMEM` when there is no room for the table.
     fn split(&mut self, address: u64) -> Result<()>;
 
     /// Gives every page in the range the rights the function says. Large pages at the ends were split. Old
     /// translations are forgotten.
-    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights);
+    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Prot);
 
     /// Takes the pages of the range out, and forgets their translations; `taken` is given them a batch at a time, which it drains.
     /// Large pages at the ends were split.

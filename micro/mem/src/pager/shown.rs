@@ -7,7 +7,7 @@
 //!
 //! The record is exact, or it is lost: of a program with many pieces nobody needs it, and keeping it would cost more with each.
 
-use crate::{PAGE, Rights};
+use crate::{PAGE, Prot};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 
@@ -17,11 +17,11 @@ pub(super) struct Run {
     pub address: u64,
     pub physical: u64,
     pub length: u64,
-    pub rights: Rights,
+    pub rights: Prot,
 }
 
 impl Run {
-    pub const NOTHING: Run = Run { address: 0, physical: 0, length: 0, rights: Rights::NONE };
+    pub const NOTHING: Run = Run { address: 0, physical: 0, length: 0, rights: Prot::NONE };
 
     pub fn end(&self) -> u64 {
         self.address + self.length
@@ -112,7 +112,7 @@ impl Shown {
     }
 
     /// What is shown of the range has other rights.
-    pub fn protect(&mut self, start: u64, end: u64, rights: Rights) {
+    pub fn protect(&mut self, start: u64, end: u64, rights: Prot) {
         let mut at = start;
         while let Some(run) = self.known().and_then(|known| known.next(at, end)) {
             at = run.end();
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    const RW: Rights = Rights::READ.with(Rights::WRITE);
+    const RW: Prot = Prot::READ.with(Prot::WRITE);
 
     fn runs(shown: &Shown) -> &[Run] {
         shown.known().unwrap().0
@@ -206,7 +206,7 @@ mod tests {
         shown.known().unwrap().holds(run)
     }
 
-    fn run(page: u64, physical: u64, pages: u64, rights: Rights) -> Run {
+    fn run(page: u64, physical: u64, pages: u64, rights: Prot) -> Run {
         Run { address: page * PAGE, physical: physical * PAGE, length: pages * PAGE, rights }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         shown.add(run(12, 52, 2, RW));
         assert_eq!(runs(&shown), [run(10, 50, 5, RW)]);
         assert!(holds(&shown, &run(11, 51, 3, RW)) && !holds(&shown, &run(11, 52, 3, RW)));
-        shown.protect(11 * PAGE, 12 * PAGE, Rights::READ);
+        shown.protect(11 * PAGE, 12 * PAGE, Prot::READ);
         assert!(!holds(&shown, &run(10, 50, 3, RW)));
         assert_eq!(runs(&shown).len(), 3);
         shown.protect(11 * PAGE, 12 * PAGE, RW);
@@ -233,7 +233,7 @@ mod tests {
         }
         assert_eq!(runs(&shown).len(), Shown::MOST);
         // In place of another one it fits.
-        shown.add(run(12, 9_000, 1, Rights::READ));
+        shown.add(run(12, 9_000, 1, Prot::READ));
         assert!(shown.known().is_some());
         shown.add(run(9_000, 9_000, 1, RW));
         assert!(shown.known().is_none());
@@ -263,7 +263,7 @@ mod tests {
         let (mut shown, mut model) = (Shown::new(), BTreeMap::new());
         for _ in 0..20_000 {
             let (first, count) = (1 + below(PAGES), 1 + below(9));
-            let rights = [Rights::READ, RW, Rights::READ.with(Rights::EXECUTE)][below(3) as usize];
+            let rights = [Prot::READ, RW, Prot::READ.with(Prot::EXECUTE)][below(3) as usize];
             let (start, end) = (first * PAGE, (first + count) * PAGE);
             match below(4) {
                 0 => {

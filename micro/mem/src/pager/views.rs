@@ -10,15 +10,15 @@ use super::shown::Shown;
 use super::{Batch, Page, Pager};
 use crate::fork::Written;
 use crate::tests::model::Random;
-use crate::{PAGE, Rights};
+use crate::{PAGE, Prot};
 use abi::{Result, errno::ENOMEM};
-use api_mem::{Frame, Pages};
+use api_mem::{PageFrame, Pages};
 use core::mem::ManuallyDrop;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::vec::Vec;
 
-pub(super) const MOST_PROCESSES: usize = 32;
+pub(super) const MAX_PROCESSES: usize = 32;
 
 /// Address to physical address and PROT_* of a page that is shown.
 type View = BTreeMap<u64, (u64, u32)>;
@@ -145,7 +145,7 @@ pub(super) unsafe fn unmap_in(space: u64, address: u64, length: u64) -> Option<(
 const BASE: u64 = 0x40_0000;
 const PAGES: u64 = 512;
 const END: u64 = BASE + PAGES * PAGE;
-const READ_WRITE: Rights = Rights::READ.with(Rights::WRITE);
+const READ_WRITE: Prot = Prot::READ.with(Prot::WRITE);
 
 impl Random {
     fn range(&mut self, most: u64) -> (u64, u64) {
@@ -158,12 +158,12 @@ impl Random {
 /// An address space, and what its program knows: the rights that it asked for, and the first byte, of each page.
 struct Program {
     mirror: Mirror,
-    pages: BTreeMap<u64, (Rights, u8)>,
+    pages: BTreeMap<u64, (Prot, u8)>,
 }
 
-fn borrowed(page: &Page) -> ManuallyDrop<Frame> {
+fn borrowed(page: &Page) -> ManuallyDrop<PageFrame> {
     // SAFETY: the entry holds a count, and is not changed while this is used.
-    ManuallyDrop::new(unsafe { Frame::from_raw(page.physical) })
+    ManuallyDrop::new(unsafe { PageFrame::from_raw(page.physical) })
 }
 
 fn byte(physical: u64) -> u8 {
@@ -188,7 +188,7 @@ impl Program {
     /// A fault, as `crate::fault` resolves it.
     fn fault(&mut self, address: u64, writes: bool) {
         let page = self.mirror.page(address).expect("the program has it");
-        if !writes || page.rights.contains(Rights::WRITE) {
+        if !writes || page.rights.contains(Prot::WRITE) {
             self.mirror.show_again(address);
         } else if borrowed(&page).is_unique() {
             self.mirror.reclaim(address, READ_WRITE);
@@ -212,7 +212,7 @@ impl Program {
 
     fn read(&mut self, address: u64) {
         let (rights, expected) = self.pages[&address];
-        if rights.contains(Rights::READ) {
+        if rights.contains(Prot::READ) {
             self.touch(address, false);
             let (physical, rights) = shown(address).expect("a fault makes the page appear");
             assert_eq!((rights & 1, byte(physical)), (1, expected), "what is read at {address:#x}");
@@ -220,7 +220,7 @@ impl Program {
     }
 
     fn write(&mut self, address: u64, new: u8) {
-        if self.pages[&address].0.contains(Rights::WRITE) {
+        if self.pages[&address].0.contains(Prot::WRITE) {
             self.touch(address, true);
             let (physical, rights) = shown(address).expect("a fault makes the page appear");
             assert_eq!(rights & 2, 2, "the fault makes {address:#x} writable");
@@ -240,7 +240,7 @@ impl Program {
         for at in (0..count * PAGE).step_by(PAGE as usize) {
             set_byte(physical + at, first);
             // SAFETY: `into_raw` gave one count of each page.
-            let frame = unsafe { Frame::from_raw(physical + at) };
+            let frame = unsafe { PageFrame::from_raw(physical + at) };
             self.mirror.map(start + at, frame, READ_WRITE, true).expect("there is memory");
             self.pages.insert(start + at, (READ_WRITE, first));
         }
@@ -257,9 +257,9 @@ impl Program {
         self.pages.retain(|at, _| !(start..end).contains(at));
     }
 
-    fn protect(&mut self, (start, end): (u64, u64), rights: Rights) {
+    fn protect(&mut self, (start, end): (u64, u64), rights: Prot) {
         self.mirror.protect(start, end, &mut |page| match page.copied {
-            true => rights.without(Rights::WRITE),
+            true => rights.without(Prot::WRITE),
             false => rights,
         });
         self.mirror.flush();
@@ -267,7 +267,7 @@ impl Program {
     }
 
     fn clean(&mut self, (start, end): (u64, u64)) {
-        self.mirror.visit(start, end, &mut |_, page| page.rights.contains(Rights::WRITE));
+        self.mirror.visit(start, end, &mut |_, page| page.rights.contains(Prot::WRITE));
         self.mirror.flush();
     }
 
@@ -275,7 +275,7 @@ impl Program {
     fn fork(&mut self, copied: &[u64]) -> Program {
         let mut child = Program::new();
         for address in copied.iter().copied() {
-            if self.pages[&address].0.contains(Rights::WRITE) {
+            if self.pages[&address].0.contains(Prot::WRITE) {
                 let page = self.mirror.page(address).expect("the program has it");
                 let copy = borrowed(&page).duplicate().expect("there is memory");
                 child.mirror.map(address, copy, READ_WRITE, true).expect("there is memory");
@@ -298,7 +298,7 @@ impl Program {
             assert_eq!(page.physical, physical, "{address:#x} shows other memory");
             let has = |right, bit| rights & bit == 0 || page.rights.contains(right);
             assert!(
-                has(Rights::READ, 1) && has(Rights::WRITE, 2) && has(Rights::EXECUTE, 4),
+                has(Prot::READ, 1) && has(Prot::WRITE, 2) && has(Prot::EXECUTE, 4),
                 "{address:#x} is shown with more rights ({rights}) than {:?}",
                 page.rights
             );
@@ -323,7 +323,7 @@ fn run(seed: u64, processes: usize, most: usize, steps: u32) {
         let program = &mut programs[active];
         let range = random.range(12);
         let new = step as u8;
-        let rights = [Rights::NONE, Rights::READ, READ_WRITE, READ_WRITE][random.below(4) as usize];
+        let rights = [Prot::NONE, Prot::READ, READ_WRITE, READ_WRITE][random.below(4) as usize];
         let touched: Vec<u64> = program.pages.range(range.0..range.1).map(|(at, _)| *at).collect();
         match random.below(24) {
             0..5 => program.map(range, new),

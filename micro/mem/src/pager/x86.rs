@@ -10,9 +10,9 @@
 //! change. A processor that is in none need not be told: it remembers nothing once it comes back.
 
 use super::{Batch, LARGE, LARGE_PAGES, Page, Pager, Taken};
-use crate::Rights;
+use crate::Prot;
 use abi::{PAGE_SIZE, Result};
-use api_mem::Frame;
+use api_mem::PageFrame;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ const KEPT: u64 = 1 << 9;
 const OWN: u64 = 1 << 10;
 /// Software: `Page::copied`.
 const COPIED: u64 = 1 << 52;
-/// Software: `Rights::READ` was asked for; distinguishes write-only from read-write in listings.
+/// Software: `Prot::READ` was asked for; distinguishes write-only from read-write in listings.
 const READABLE: u64 = 1 << 11;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -53,32 +53,32 @@ pub(crate) struct Tables {
 // SAFETY: the tables are reached through this value alone (and by the processor, which only sets bits).
 unsafe impl Send for Tables {}
 
-fn bits(rights: Rights, own: bool) -> u64 {
+fn bits(rights: Prot, own: bool) -> u64 {
     let mut bits = if own { OWN } else { 0 };
     bits |= if rights.is_none() { KEPT } else { PRESENT };
-    if rights.contains(Rights::READ) {
+    if rights.contains(Prot::READ) {
         bits |= READABLE;
     }
-    if rights.contains(Rights::WRITE) {
+    if rights.contains(Prot::WRITE) {
         bits |= WRITABLE;
     }
-    if !rights.contains(Rights::EXECUTE) {
+    if !rights.contains(Prot::EXECUTE) {
         bits |= NO_EXECUTE;
     }
     bits
 }
 
 fn page_of(entry: u64) -> Page {
-    let mut rights = Rights::NONE;
+    let mut rights = Prot::NONE;
     if entry & PRESENT != 0 {
         if entry & READABLE != 0 {
-            rights = rights.with(Rights::READ);
+            rights = rights.with(Prot::READ);
         }
         if entry & WRITABLE != 0 {
-            rights = rights.with(Rights::WRITE);
+            rights = rights.with(Prot::WRITE);
         }
         if entry & NO_EXECUTE == 0 {
-            rights = rights.with(Rights::EXECUTE);
+            rights = rights.with(Prot::EXECUTE);
         }
     }
     Page {
@@ -149,7 +149,7 @@ static EMPTY: AtomicU64 = AtomicU64::new(0);
 
 /// The table that each processor uses; who holds the kernel's lock alone changes and reads it.
 #[cfg(not(any(feature = "host", feature = "process")))]
-static ROOTS: [AtomicU64; api_plat::MOST_CPUS] = [const { AtomicU64::new(0) }; api_plat::MOST_CPUS];
+static ROOTS: [AtomicU64; api_plat::MAX_CPUS] = [const { AtomicU64::new(0) }; api_plat::MAX_CPUS];
 
 #[cfg(not(any(feature = "host", feature = "process")))]
 fn load(root: u64) {
@@ -236,7 +236,7 @@ impl Tables {
     }
 
     fn new_table(&mut self) -> Result<u64> {
-        let table = Frame::new()?.into_raw();
+        let table = PageFrame::new()?.into_raw();
         self.count += 1;
         Ok(table)
     }
@@ -245,7 +245,7 @@ impl Tables {
         self.count -= 1;
         self.last = (u64::MAX, 0);
         // SAFETY: the count was given to the entry that is gone now.
-        drop(unsafe { Frame::from_raw(table) });
+        drop(unsafe { PageFrame::from_raw(table) });
     }
 
     /// The entry of `level` for `address`, with the tables on the way made. The answer at a higher level than asked
@@ -381,7 +381,7 @@ impl Tables {
             let pages = if level == 2 { LARGE_PAGES as u64 } else { 1 };
             for i in 0..pages {
                 // SAFETY: the entry held one count of each of its pages.
-                drop(unsafe { Frame::from_raw(physical + i * PAGE) });
+                drop(unsafe { PageFrame::from_raw(physical + i * PAGE) });
             }
         }
     }
@@ -389,7 +389,7 @@ impl Tables {
 
 impl Pager for Tables {
     fn new() -> Result<Tables> {
-        let root = Frame::new()?.into_raw();
+        let root = PageFrame::new()?.into_raw();
         #[cfg(not(any(feature = "host", feature = "process")))]
         {
             if EMPTY.load(Ordering::Relaxed) == 0 {
@@ -429,7 +429,7 @@ impl Pager for Tables {
         self.fork_with(child, start, end, seen, &mut |_, _| ())
     }
 
-    fn reclaim(&mut self, address: u64, rights: Rights) {
+    fn reclaim(&mut self, address: u64, rights: Prot) {
         if let Some((slot, _)) = self.find(address) {
             change(slot, |old| old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT) | bits(rights, true));
             // What it may do grew, but for entries without any right: a processor looks again after a fault.
@@ -462,7 +462,7 @@ impl Pager for Tables {
     }
 
     #[inline]
-    fn map(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Result<()> {
+    fn map(&mut self, address: u64, frame: PageFrame, rights: Prot, own: bool) -> Result<()> {
         let slot = match self.find(address) {
             Some((slot, _)) => slot,
             None => self.make(address, 1)?.0,
@@ -472,7 +472,7 @@ impl Pager for Tables {
         Ok(())
     }
 
-    fn map_large(&mut self, address: u64, physical: u64, rights: Rights) -> Result<bool> {
+    fn map_large(&mut self, address: u64, physical: u64, rights: Prot) -> Result<bool> {
         let (slot, _) = self.make(address, 2)?;
         if read(slot) != 0 {
             return Ok(false);
@@ -481,7 +481,7 @@ impl Pager for Tables {
         Ok(true)
     }
 
-    fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame> {
+    fn replace(&mut self, address: u64, frame: PageFrame, rights: Prot, own: bool) -> Option<PageFrame> {
         let (slot, level) = self.find(address)?;
         if level == 2 {
             // The page itself is not exchanged: only rights of the whole large page change.
@@ -497,7 +497,7 @@ impl Pager for Tables {
         });
         self.forget_page(address);
         // SAFETY: the entry held a count of the old page.
-        (old & (PRESENT | KEPT) != 0).then(|| unsafe { Frame::from_raw(old & ADDRESS) })
+        (old & (PRESENT | KEPT) != 0).then(|| unsafe { PageFrame::from_raw(old & ADDRESS) })
     }
 
     fn split(&mut self, address: u64) -> Result<()> {
@@ -516,7 +516,7 @@ impl Pager for Tables {
         Ok(())
     }
 
-    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights) {
+    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Prot) {
         let mut stale = Stale::default();
         self.walk(start, end, |address, slot, _| {
             let page = page_of(read(slot));
@@ -544,7 +544,7 @@ impl Pager for Tables {
             let page = page_of(old);
             stale.add(address, old);
             // SAFETY: the entry held a count of the page.
-            let frame = unsafe { Frame::from_raw(page.physical) };
+            let frame = unsafe { PageFrame::from_raw(page.physical) };
             if batch.push(Taken { address, frame, own: page.own, copied: page.copied, dirty: page.dirty }) {
                 ControlFlow::Continue(())
             } else {
@@ -649,10 +649,10 @@ impl Tables {
         let pages = if level == 2 { LARGE_PAGES as u64 } else { 1 };
         let frame = |i: u64| {
             // SAFETY: the parent's entry holds a count of each of its pages, and is not changed meanwhile.
-            core::mem::ManuallyDrop::new(unsafe { Frame::from_raw((old & ADDRESS) + i * PAGE) })
+            core::mem::ManuallyDrop::new(unsafe { PageFrame::from_raw((old & ADDRESS) + i * PAGE) })
         };
         if old & OWN == 0 {
-            write(slot, Frame::clone(&frame(0)).into_raw() | old & !ADDRESS);
+            write(slot, PageFrame::clone(&frame(0)).into_raw() | old & !ADDRESS);
             return Ok(1);
         }
         // Writable and not alone: a device is at work on it.
@@ -662,7 +662,7 @@ impl Tables {
         }
         let both = old & !WRITABLE | COPIED;
         for i in 0..pages {
-            Frame::clone(&frame(i)).into_raw();
+            PageFrame::clone(&frame(i)).into_raw();
         }
         write(slot, both);
         change(theirs, |old| old & !WRITABLE | COPIED);
@@ -677,7 +677,7 @@ impl Tables {
         }
         for i in 0..LARGE_PAGES as u64 {
             // SAFETY: the entry held one count of each of its pages.
-            drop(unsafe { Frame::from_raw((old & ADDRESS) + i * PAGE) });
+            drop(unsafe { PageFrame::from_raw((old & ADDRESS) + i * PAGE) });
         }
     }
 }
@@ -714,6 +714,6 @@ impl Drop for Tables {
     fn drop(&mut self) {
         self.free_below(self.root, 4);
         // SAFETY: the root's count was kept in `root`.
-        drop(unsafe { Frame::from_raw(self.root) });
+        drop(unsafe { PageFrame::from_raw(self.root) });
     }
 }

@@ -56,9 +56,9 @@ fn no_change_of_rights_makes_a_shared_page_writable() {
     store(&parent, a + PAGE, 1).unwrap();
     let child = parent.fork().unwrap();
     for space in [&parent, &child] {
-        space.protect(a, 2 * PAGE, Rights::NONE, false).unwrap();
+        space.protect(a, 2 * PAGE, Prot::NONE, false).unwrap();
         space.protect(a, 2 * PAGE, RW, false).unwrap();
-        assert!(!space.lock().pager.page(a).unwrap().rights.contains(Rights::WRITE));
+        assert!(!space.lock().pager.page(a).unwrap().rights.contains(Prot::WRITE));
     }
     let moved = child
         .remap(Remap {
@@ -70,7 +70,7 @@ fn no_change_of_rights_makes_a_shared_page_writable() {
             keep: false,
         })
         .unwrap();
-    child.protect(moved, PAGE, Rights::READ, false).unwrap();
+    child.protect(moved, PAGE, Prot::READ, false).unwrap();
     child.protect(moved, PAGE, RW, false).unwrap();
     store(&child, moved, 9).unwrap();
     store(&child, moved + PAGE, 9).unwrap();
@@ -188,7 +188,7 @@ fn a_family_of_spaces_never_sees_each_others_writes() {
             1 if family.len() > 1 => drop(family.swap_remove(who)),
             2 => {
                 let space = &family[who].0;
-                space.protect(at, PAGE, Rights::READ, false).unwrap();
+                space.protect(at, PAGE, Prot::READ, false).unwrap();
                 space.protect(at, PAGE, RW, false).unwrap();
             }
             3 => {
@@ -225,9 +225,9 @@ fn what_was_written_after_a_fork_is_copied_by_the_next_one() {
     // Both are each one's own, where nobody has to fault; the third is shared.
     for n in 0..2 {
         assert_ne!(page(&parent, n).physical, page(&child, n).physical);
-        assert!(page(&child, n).rights.contains(Rights::WRITE) && !page(&child, n).copied);
+        assert!(page(&child, n).rights.contains(Prot::WRITE) && !page(&child, n).copied);
     }
-    assert!(page(&parent, 1).rights.contains(Rights::WRITE));
+    assert!(page(&parent, 1).rights.contains(Prot::WRITE));
     assert_eq!(page(&parent, 2).physical, page(&child, 2).physical);
     assert_eq!(frames(&parent, a, 3), before);
     assert_eq!([0, 1, 2].map(|n| load(&child, a + n * PAGE)), [Ok(10), Ok(30), Ok(12)]);
@@ -236,7 +236,7 @@ fn what_was_written_after_a_fork_is_copied_by_the_next_one() {
     store(&parent, a, 11).unwrap();
     assert_eq!((load(&parent, a + PAGE), load(&child, a)), (Ok(30), Ok(10)));
     // What the parent may not write now is not writable in a child, nor what it gave back there.
-    parent.protect(a, PAGE, Rights::READ, false).unwrap();
+    parent.protect(a, PAGE, Prot::READ, false).unwrap();
     parent.advise(a + PAGE, PAGE, Advice::Discard).unwrap();
     let child = parent.fork().unwrap();
     assert_eq!(store(&child, a, 1), Err(MAPPED));

@@ -21,7 +21,7 @@ impl Random {
 
 #[derive(Clone, Copy, Debug)]
 struct ModelPage {
-    rights: Rights,
+    rights: Prot,
     byte: u8,
 }
 
@@ -34,7 +34,7 @@ fn run(seed: u64, steps: u32) {
         let count = 1 + random.below((PAGES - first).min(12));
         let (start, length) = (BASE + first * PAGE, count * PAGE);
         let range = first..first + count;
-        let rights = [Rights::NONE, Rights::READ, RW, RW, RX][random.below(5) as usize];
+        let rights = [Prot::NONE, Prot::READ, RW, RW, RX][random.below(5) as usize];
         match random.below(10) {
             0 | 1 => {
                 s.map(Request::anonymous(length, rights).at(start)).unwrap();
@@ -92,7 +92,7 @@ fn run(seed: u64, steps: u32) {
                 if random.below(2) == 0 {
                     let expected = match &page {
                         None => Err(UNMAPPED),
-                        Some(p) if !p.rights.contains(Rights::WRITE) => Err(MAPPED),
+                        Some(p) if !p.rights.contains(Prot::WRITE) => Err(MAPPED),
                         _ => Ok(()),
                     };
                     // The first byte of a page stands for all of it.
@@ -129,7 +129,7 @@ fn check(s: &Space, model: &BTreeMap<u64, ModelPage>) {
     }
     let expected: BTreeMap<_, _> = model.iter().map(|(p, page)| (*p, page.rights)).collect();
     assert_eq!(listed, expected);
-    let writable = model.values().filter(|p| p.rights.contains(Rights::WRITE)).count() as u64;
+    let writable = model.values().filter(|p| p.rights.contains(Prot::WRITE)).count() as u64;
     let usage = s.usage();
     assert_eq!((usage.size, usage.data), (model.len() as u64 * PAGE, writable * PAGE));
 }

@@ -199,7 +199,7 @@ fn text_that_becomes_executable_later_is_patched_then() {
     set_call_entry(entry);
     let s = space();
     let (_, mapped) = text();
-    let a = s.map(Request::anonymous(3 * PAGE, Rights::READ).of(mapped, 0)).unwrap();
+    let a = s.map(Request::anonymous(3 * PAGE, Prot::READ).of(mapped, 0)).unwrap();
     assert_eq!(bytes(&s, a + 0x100, 1), [0xb8]);
     s.protect(a, 3 * PAGE, RX, false).unwrap();
     jump_target(&s, a + 0x100);
@@ -317,7 +317,7 @@ fn a_tracer_reaches_what_is_mapped_and_nothing_else() {
     let s = space();
     let a = s.map(Request::anonymous(2 * PAGE, RW)).unwrap();
     store(&s, a, 7).unwrap();
-    s.protect(a, PAGE, Rights::NONE, false).unwrap();
+    s.protect(a, PAGE, Prot::NONE, false).unwrap();
     let mut seen = [1; 2];
     s.peek(a, &mut seen).unwrap();
     assert_eq!(seen, [7, 0]);

@@ -8,11 +8,11 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_mem::{Frame, PageSource};
+use api_mem::{PageFrame, PageSource};
 use core::sync::atomic::{Ordering, fence};
 
 /// Pages of zeros in a row.
-pub struct Memory(Vec<Frame>);
+pub struct Memory(Vec<PageFrame>);
 
 impl Memory {
     /// `ENOMEM` without so many pages, and where little would be left for others.
@@ -23,7 +23,7 @@ impl Memory {
             if api_alloc::is_low() {
                 return Err(ENOMEM);
             }
-            frames.push(Frame::new()?);
+            frames.push(PageFrame::new()?);
         }
         Ok(Arc::new(Memory(frames)))
     }
@@ -37,7 +37,7 @@ impl Memory {
         &self,
         at: usize,
         length: usize,
-    ) -> impl Iterator<Item = (&Frame, usize, core::ops::Range<usize>)> {
+    ) -> impl Iterator<Item = (&PageFrame, usize, core::ops::Range<usize>)> {
         let mut done = 0;
         core::iter::from_fn(move || {
             let (page, offset) = ((at + done) / PAGE_SIZE, (at + done) % PAGE_SIZE);
@@ -81,7 +81,7 @@ impl Memory {
 pub struct Rings(pub Vec<Arc<Memory>>);
 
 impl PageSource for Rings {
-    fn page(&self, index: u64, _: bool) -> Result<Frame> {
+    fn page(&self, index: u64, _: bool) -> Result<PageFrame> {
         let mut index = usize::try_from(index).map_err(|_| EINVAL)?;
         for memory in &self.0 {
             match memory.0.get(index) {
@@ -92,7 +92,7 @@ impl PageSource for Rings {
         Err(EINVAL)
     }
 
-    fn resident_page(&self, index: u64) -> Option<Frame> {
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
         self.page(index, false).ok()
     }
 

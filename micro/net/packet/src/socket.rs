@@ -173,7 +173,7 @@ impl Socket for PacketSocket {
         };
         self.last_stamp.received(self.common.lock().stamps.are_wanted(), Some(packet.at));
         if flags & linux::MSG_PEEK != 0 {
-            self.member.state.lock().unpop(packet);
+            self.member.state.lock().push_front(packet);
         }
         moved.map(|_| received)
     }

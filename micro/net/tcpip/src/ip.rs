@@ -29,11 +29,11 @@ const DEVICE: u32 = crate::multicast::ETHERNET as u32;
 /// Default time to live (Linux: ip_default_ttl).
 pub const TTL: u8 = 64;
 /// Packets that wait for room in the device; what comes then is dropped, as a full qdisc does.
-const MOST_QUEUED: usize = 1024;
+const MAX_QUEUED: usize = 1024;
 /// Packets on their way through loopback.
-const MOST_LOOPBACK: usize = 4096;
+const MAX_LOOPBACK_PACKETS: usize = 4096;
 /// Free buffers kept; more are given back to the heap.
-const MOST_POOLED: usize = 512;
+const MAX_POOLED: usize = 512;
 /// Packets queued before the doorbell rings without being asked to.
 const BURST: usize = 32;
 
@@ -286,7 +286,7 @@ impl Ip {
 
     /// Takes a buffer back.
     pub fn recycle(&mut self, buffer: Buffer) {
-        let is_wanted = buffer.size() == BUFFER_SIZE && self.pool.len() < MOST_POOLED;
+        let is_wanted = buffer.size() == BUFFER_SIZE && self.pool.len() < MAX_POOLED;
         if is_wanted && self.pool.reserve_fallibly(1).is_ok() {
             self.pool.push(buffer);
         }
@@ -594,7 +594,7 @@ impl Ip {
 
     /// The packet comes back in as one piece. A checksum that was left to the device needs no proof, and is not there.
     fn loop_back(&mut self, payload: Payload) {
-        if self.loopback.len() >= MOST_LOOPBACK {
+        if self.loopback.len() >= MAX_LOOPBACK_PACKETS {
             self.statistics.send_drops += 1;
             return;
         }
@@ -664,7 +664,7 @@ impl Ip {
 
     /// Whether there was room for the frame.
     pub(crate) fn enqueue(&mut self, packet: Outgoing) -> bool {
-        if self.queue.len() >= MOST_QUEUED || self.queue.reserve_fallibly(1).is_err() {
+        if self.queue.len() >= MAX_QUEUED || self.queue.reserve_fallibly(1).is_err() {
             self.statistics.send_drops += 1;
             self.recycle(packet.head);
             return false;
@@ -756,8 +756,8 @@ impl Ip {
             let taken = device.transmit(0, &mut self.queue);
             self.unannounced += taken;
             device.reclaim(0, &mut self.pool);
-            if self.pool.len() > MOST_POOLED {
-                self.pool.truncate(MOST_POOLED);
+            if self.pool.len() > MAX_POOLED {
+                self.pool.truncate(MAX_POOLED);
             }
         }
         if self.unannounced > 0 && (announce || self.unannounced >= BURST || !self.queue.is_empty()) {

@@ -23,13 +23,13 @@ const RETRY_NS: u64 = 1_000_000_000;
 /// Requests before a destination counts as unreachable (Linux: mcast_solicit).
 const TRIES: u8 = 3;
 /// RFC 1122 2.3.2.2 asks for at least one; a burst of a new connection fits.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Bounds what strangers on the link can make us keep.
-const MOST_ENTRIES: usize = 1024;
+const MAX_ENTRIES: usize = 1024;
 
 /// Neighbours that messages nobody asked for make known: beyond, the rest is for those that this machine asks for.
 #[cfg(feature = "ipv6")]
-const MAX_ENTRIES_OF_STRANGERS: usize = MOST_ENTRIES / 2;
+const MAX_ENTRIES_OF_STRANGERS: usize = MAX_ENTRIES / 2;
 
 /// The interface that a neighbour is asked for by, and its address.
 pub type Neighbour = (u32, Ipv4Addr);
@@ -117,9 +117,9 @@ impl Neighbours {
         {
             return Resolution::Send(mac, packet);
         }
-        if self.table.len() >= MOST_ENTRIES && !self.table.contains_key(&address) {
+        if self.table.len() >= MAX_ENTRIES && !self.table.contains_key(&address) {
             self.expire(now);
-            if self.table.len() >= MOST_ENTRIES {
+            if self.table.len() >= MAX_ENTRIES {
                 return Resolution::Wait(false);
             }
         }
@@ -146,7 +146,7 @@ impl Neighbours {
             #[cfg(feature = "interfaces")]
             State::Permanent(mac) => Resolution::Send(*mac, packet),
             State::Incomplete { tries, waiting } => {
-                if waiting.len() < MOST_WAITING && waiting.reserve_fallibly(1).is_ok() {
+                if waiting.len() < MAX_WAITING && waiting.reserve_fallibly(1).is_ok() {
                     waiting.push_back(packet);
                 }
                 if *tries == 0 {
@@ -183,7 +183,7 @@ impl Neighbours {
                 }
             }
             None => {
-                if create && self.table.len() < MOST_ENTRIES {
+                if create && self.table.len() < MAX_ENTRIES {
                     // One that is not remembered is asked for again.
                     let _ = self.table.insert(address, Entry { state: known, asked: 0 });
                 }
@@ -300,7 +300,7 @@ impl Neighbours {
         mac: Mac,
         for_ever: bool,
     ) -> Result<VecDeque<Outgoing>> {
-        if self.table.len() >= MOST_ENTRIES && !self.table.contains_key(&address) {
+        if self.table.len() >= MAX_ENTRIES && !self.table.contains_key(&address) {
             return Err(ENOBUFS);
         }
         let state = if for_ever { State::Permanent(mac) } else { State::Known { mac, confirmed: now } };

@@ -98,7 +98,7 @@ impl Socket {
         Some(packet)
     }
 
-    pub fn unpop(&mut self, packet: Packet) {
+    pub fn push_front(&mut self, packet: Packet) {
         self.memory += packet.memory();
         self.queue.push_front(packet);
     }

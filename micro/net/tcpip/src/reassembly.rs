@@ -11,9 +11,9 @@ use core::net::Ipv4Addr;
 use ordered::Map;
 
 /// Datagrams being put together at once: more are an attack, and the oldest goes.
-const MOST_DATAGRAMS: usize = 32;
+const MAX_DATAGRAMS: usize = 32;
 /// Bytes kept for all of them (Linux: ipfrag_high_thresh, 4 MiB on machines with far more memory).
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 /// RFC 1122 3.3.2 asks for 60 to 120 s; Linux uses 30 s.
 const TIMEOUT_NS: u64 = 30_000_000_000;
 const LARGEST: usize = 65_535;
@@ -78,8 +78,8 @@ impl Reassembly {
     /// The same with the protocol of the whole.
     pub fn add_part(&mut self, now: u64, part: &Part, payload: &[u8]) -> Option<(Buffer, u8)> {
         while self.datagrams.front().is_some_and(|d| d.expires <= now)
-            || self.datagrams.len() >= MOST_DATAGRAMS
-            || self.bytes + payload.len() > MOST_BYTES
+            || self.datagrams.len() >= MAX_DATAGRAMS
+            || self.bytes + payload.len() > MAX_BYTES
         {
             let gone = self.datagrams.pop_front()?;
             self.bytes -= gone.bytes;
@@ -204,7 +204,7 @@ mod tests {
         let mut reassembly = Reassembly::default();
         for id in 0..1000 {
             assert!(reassembly.add(0, &fragment(id, 8, true), &[0; 1024]).is_none());
-            assert!(reassembly.datagrams.len() <= MOST_DATAGRAMS && reassembly.bytes <= MOST_BYTES);
+            assert!(reassembly.datagrams.len() <= MAX_DATAGRAMS && reassembly.bytes <= MAX_BYTES);
         }
         assert!(reassembly.add(TIMEOUT_NS, &fragment(7, 0, true), &[0; 8]).is_none());
         assert_eq!(reassembly.datagrams.len(), 1, "old fragments are forgotten");

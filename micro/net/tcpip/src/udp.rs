@@ -25,7 +25,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 pub const LARGEST: usize = 65_535 - wire::IPV4 - wire::UDP;
 /// Bookkeeping counted for each datagram besides its buffer.
 const OVERHEAD: usize = 256;
-const MOST_ERRORS: usize = 16;
+const MAX_ERRORS: usize = 16;
 
 /// A datagram waiting to be read.
 pub struct Datagram {
@@ -75,7 +75,7 @@ pub struct Choice {
 }
 
 /// Most datagrams of one send with UDP_SEGMENT (Linux' UDP_MAX_SEGMENTS).
-const MOST_SEGMENTS: usize = 128;
+const MAX_SEGMENTS: usize = 128;
 
 pub struct Socket {
     pub shared: Arc<Shared>,
@@ -175,7 +175,7 @@ impl Socket {
     }
 
     /// Puts a datagram back that was only looked at.
-    pub fn unpop(&mut self, datagram: Datagram) {
+    pub fn push_front(&mut self, datagram: Datagram) {
         self.memory += datagram.memory();
         self.queue.push_front(datagram);
     }
@@ -397,7 +397,7 @@ impl Udp {
     ) -> Result<()> {
         let segment = choice.segment.unwrap_or(self.socket(id)?.segment);
         if segment > 0 && bytes.len() > segment {
-            if bytes.len().div_ceil(segment) > MOST_SEGMENTS {
+            if bytes.len().div_ceil(segment) > MAX_SEGMENTS {
                 return Err(EINVAL);
             }
             return bytes.chunks(segment).try_for_each(|piece| self.send_one(ip, now, id, to, choice, piece));
@@ -642,7 +642,7 @@ impl Udp {
             }
             let is_asked =
                 if is_v6(quoted.destination) { socket.receive_errors6 } else { socket.receive_errors };
-            let has_room = socket.failures.len() < MOST_ERRORS;
+            let has_room = socket.failures.len() < MAX_ERRORS;
             if is_asked && has_room && socket.failures.reserve_fallibly(1).is_ok() {
                 let (kind, code, from) = (quoted.kind, quoted.code, quoted.from);
                 let data = quoted.data.clone();

@@ -296,7 +296,7 @@ impl core::fmt::Debug for Flags {
 }
 
 /// Most SACK blocks a segment can carry (without timestamps; RFC 2018 3).
-pub const SACK_MOST: usize = 4;
+pub const SACK_MAX: usize = 4;
 
 /// Options of a TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -307,7 +307,7 @@ pub struct Options {
     /// Value and echo reply (RFC 7323).
     pub timestamps: Option<(u32, u32)>,
     /// Left and right edges.
-    pub sack: [(u32, u32); SACK_MOST],
+    pub sack: [(u32, u32); SACK_MAX],
     pub sack_count: usize,
 }
 
@@ -331,7 +331,7 @@ impl Options {
                 (3, 1) => options.window_scale = Some(body[0].min(14)),
                 (4, 0) => options.sack_permitted = true,
                 (5, n) if n % 8 == 0 => {
-                    for block in body.chunks_exact(8).take(SACK_MOST) {
+                    for block in body.chunks_exact(8).take(SACK_MAX) {
                         if let (Some(left), Some(right)) = (u32_at(block, 0), u32_at(block, 4)) {
                             options.sack[options.sack_count] = (left, right);
                             options.sack_count += 1;

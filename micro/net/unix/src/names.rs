@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ordered::Map;
 
 /// Longest path in a `sockaddr_un`.
-const PATH_MOST: usize = 108;
+const PATH_MAX: usize = 108;
 /// Names that autobind chooses from.
 const NAMES: u32 = 0x10_0000;
 
@@ -55,7 +55,7 @@ pub enum Name<'a> {
 
 /// Reads a `sockaddr_un`; `EINVAL` for one that is none.
 pub fn parse(address: &Address) -> Result<Name<'_>> {
-    if address.family() != Some(Address::UNIX) || address.rest().len() > PATH_MOST {
+    if address.family() != Some(Address::UNIX) || address.rest().len() > PATH_MAX {
         return Err(EINVAL);
     }
     Ok(match address.rest() {

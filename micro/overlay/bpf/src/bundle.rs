@@ -17,10 +17,10 @@ use core::fmt;
 const MAGIC: [u8; 4] = *b"UBPF";
 const VERSION: u16 = 1;
 /// More maps or programs in one bundle is damage.
-pub const MOST_MAPS: usize = 64;
-pub const MOST_PROGRAMS: usize = 64;
+pub const MAX_MAPS: usize = 64;
+pub const MAX_PROGRAMS: usize = 64;
 /// Instructions of one program, as many as Linux verifies at most.
-pub const MOST_INSTRUCTIONS: usize = 65_536;
+pub const MAX_INSTRUCTIONS: usize = 65_536;
 
 /// A program and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Bundle {
             return error("an eBPF bundle of another version: use the command this machine was started with");
         }
         let (maps, programs, _) = (r.u16()?, r.u16()?, r.u16()?);
-        if maps > MOST_MAPS || programs > MOST_PROGRAMS {
+        if maps > MAX_MAPS || programs > MAX_PROGRAMS {
             return error("more than 64 maps or 64 programs in one file");
         }
         let mut bundle = Bundle::default();
@@ -109,7 +109,7 @@ impl Bundle {
             let Some(context) = Context::from_number(context) else {
                 return error("a context of unknown kind");
             };
-            if count > MOST_INSTRUCTIONS {
+            if count > MAX_INSTRUCTIONS {
                 return error("more than 65536 instructions in one program");
             }
             let name = r.name(name)?;

@@ -9,7 +9,7 @@ use crate::context::{Context, Field};
 use crate::helpers::{self, Environment, Memory};
 use crate::insn::{FRAME, Insn, REGISTERS, alu, atomic, call, class, jump, load, mode};
 use crate::maps::{Map, READ_ONLY};
-use crate::verify::{MOST_FRAMES, MOST_STACK, MOST_STEPS, Verified};
+use crate::verify::{MAX_FRAMES, MAX_STACK, MAX_STEPS, Verified};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -132,7 +132,7 @@ struct Checked<'a> {
     packet: &'a [u8],
     maps: &'a [Arc<Map>],
     /// Bytes of each frame's stack, from its deepest on, and which of them were written.
-    stacks: Vec<[(u8, bool); MOST_STACK]>,
+    stacks: Vec<[(u8, bool); MAX_STACK]>,
     /// Records of ring buffers that are being written: map, first byte, length.
     records: Vec<(usize, usize, usize)>,
 }
@@ -159,7 +159,7 @@ impl Checked<'_> {
                 let level = ((address - STACKS) / STACK_PIECE) as usize;
                 let bottom = STACKS + level as u64 * STACK_PIECE;
                 (level < self.stacks.len()).then_some(())?;
-                within(bottom, MOST_STACK).map(|at| Place::Stack(level, at))
+                within(bottom, MAX_STACK).map(|at| Place::Stack(level, at))
             }
             3 => {
                 let index = ((address - MAPS) / MAP_PIECE) as usize;
@@ -266,7 +266,7 @@ pub fn run(
         Checked { kind: program.context, context, packet, maps, stacks: Vec::new(), records: Vec::new() };
     let mut run = Run { program, memory, environment, levels: Vec::new(), at: 0 };
     run.enter([Some(CONTEXT), None, None, None, None], 0, 0);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         if let Some(result) = run.step()? {
             return Ok(result);
         }
@@ -291,9 +291,9 @@ impl Run<'_> {
         let level = self.levels.len() as u64;
         let mut regs = [None; REGISTERS];
         regs[1..6].copy_from_slice(&arguments);
-        regs[FRAME] = Some(STACKS + level * STACK_PIECE + MOST_STACK as u64);
+        regs[FRAME] = Some(STACKS + level * STACK_PIECE + MAX_STACK as u64);
         self.levels.push(Level { regs, resume });
-        self.memory.stacks.push([(0, false); MOST_STACK]);
+        self.memory.stacks.push([(0, false); MAX_STACK]);
         self.at = target;
     }
 
@@ -361,7 +361,7 @@ impl Run<'_> {
                     next = level.resume;
                 }
                 jump::CALL if insn.src == call::LOCAL => {
-                    if self.levels.len() == MOST_FRAMES {
+                    if self.levels.len() == MAX_FRAMES {
                         return self.violation("calls too deeply");
                     }
                     let level = &self.levels[self.levels.len() - 1];

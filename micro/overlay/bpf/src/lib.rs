@@ -7,7 +7,7 @@
 //! - **Nothing in a [`Bundle`] is trusted.** Decoding, creating maps and verifying answer with an error that says in
 //!   words what is wrong, never with a panic, and are bounded in time and memory.
 //! - **Only a [`Verified`] program runs**, and only [`verify()`] makes one. A verified program ends within
-//!   [`verify::MOST_STEPS`] instructions on any path, reads only what is initialised, touches only its stack, its
+//!   [`verify::MAX_STEPS`] instructions on any path, reads only what is initialised, touches only its stack, its
 //!   context, values of its maps and records of its ring buffers, and calls helpers with arguments they accept.
 //! - Running needs no memory: maps are allocated when they are created. Nothing blocks.
 //! - The caller runs programs with interrupts off, one at a time on each processor ([`Program::run`]); maps may be

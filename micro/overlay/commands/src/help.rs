@@ -42,7 +42,7 @@ const WHOLE: [Column; 5] = [
 ];
 const WORDS: [Column; 1] = [Column::left("word", "", 0)];
 /// Longer lists of completions help nobody.
-const MOST_WORDS: usize = 500;
+const MAX_WORDS: usize = 500;
 
 fn kind_name(completes: Completes) -> &'static str {
     match completes {
@@ -111,7 +111,7 @@ fn complete_word(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
     let kind = kinds.into_iter().find(|k| kind_name(*k).as_bytes() == *kind);
     let kind = kind.ok_or_else(|| Failure::usage("there is no such kind of word"))?;
     let mut list = Listing::bare(session, &WORDS);
-    for word in api_overlay::complete(kind, prefix, MOST_WORDS) {
+    for word in api_overlay::complete(kind, prefix, MAX_WORDS) {
         list.row(&[Value::Bytes(&word)])?;
     }
     Ok(0)

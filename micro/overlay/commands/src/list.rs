@@ -31,7 +31,7 @@ pub const COMMANDS: [Command; 1] = [Command {
 }];
 
 /// Directories with more entries are not sorted: their names are not kept.
-const MOST_SORTED: usize = 4096;
+const MAX_SORTED: usize = 4096;
 /// Directories below directories that `-R` follows: a tree has fewer.
 const DEEPEST: usize = 64;
 
@@ -119,7 +119,7 @@ impl Lister<'_> {
                     below.push(entry.name.clone());
                 }
             }
-            if names.len() > MOST_SORTED {
+            if names.len() > MAX_SORTED {
                 self.rows(directory, Some(path), core::mem::take(&mut names))?;
             }
             self.session.checkpoint()?;

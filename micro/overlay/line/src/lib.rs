@@ -28,9 +28,7 @@ use api_lock::SpinLock;
 use api_overlay::{Outcome, Remote};
 use api_sched::{WaitKey, WaitQueue};
 use core::any::Any;
-use overlay_wire::{
-    Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
-};
+use overlay_wire::{Decoder, Frame, Hello, Kind, MAX_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame};
 use requests::{Answer, Books, Wanted};
 
 /// A channel of bytes to the host: a virtio-console port, a socket.
@@ -164,8 +162,8 @@ impl Line {
         ended.iter().for_each(|request| request.abandon());
         let welcome = Welcome {
             version,
-            requests: requests::MOST_REQUESTS as u16,
-            payload: MOST_PAYLOAD as u32,
+            requests: requests::MAX_REQUESTS as u16,
+            payload: MAX_PAYLOAD as u32,
             window: WINDOW,
             kernel: self.setup.kernel.as_bytes(),
         };

@@ -11,11 +11,11 @@ use api_sched::WaitQueue;
 use overlay_wire::{Container, Kind, Program, Run, Size, WINDOW, read_credit};
 
 /// Sessions at once: people and scripts at one machine.
-pub const MOST_SESSIONS: usize = 64;
+pub const MAX_SESSIONS: usize = 64;
 /// Commands of one session at once.
-pub const MOST_REQUESTS: usize = 16;
+pub const MAX_REQUESTS: usize = 16;
 /// Commands at once: each has a thread and a kernel stack.
-pub const MOST_COMMANDS: usize = 64;
+pub const MAX_COMMANDS: usize = 64;
 
 /// What a frame leads to.
 #[derive(Debug, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl Books {
     /// Opens a session. The requests of one that had the same number have lost their client.
     pub fn open(&mut self, session: u32) -> Result<Vec<Arc<Request>>, &'static str> {
         let ended = self.close(session);
-        if self.sessions.len() >= MOST_SESSIONS {
+        if self.sessions.len() >= MAX_SESSIONS {
             return Err("too many sessions: end one first");
         }
         self.sessions.push(session);
@@ -232,7 +232,7 @@ impl Books {
             return Err("a command with a number that is in use");
         }
         let own = self.requests.iter().filter(|request| request.session == session).count();
-        if own >= MOST_REQUESTS || self.requests.len() >= MOST_COMMANDS {
+        if own >= MAX_REQUESTS || self.requests.len() >= MAX_COMMANDS {
             return Err("too many commands at once");
         }
         let request = Arc::new(Request::new(session, number, wanted));
@@ -326,11 +326,11 @@ mod tests {
         let first = books.add(1, 1, run()).unwrap();
         assert!(books.add(1, 1, run()).is_err() && books.add(1, 0, run()).is_err());
         books.remove(&first);
-        (1..=MOST_REQUESTS as u32).for_each(|n| drop(books.add(1, n, run()).unwrap()));
+        (1..=MAX_REQUESTS as u32).for_each(|n| drop(books.add(1, n, run()).unwrap()));
         assert!(books.add(1, 99, run()).is_err());
-        (2..=MOST_SESSIONS as u32).for_each(|n| drop(books.open(n).unwrap()));
+        (2..=MAX_SESSIONS as u32).for_each(|n| drop(books.open(n).unwrap()));
         assert!(books.open(1000).is_err());
-        assert_eq!(books.close(1).len(), MOST_REQUESTS);
+        assert_eq!(books.close(1).len(), MAX_REQUESTS);
         assert!(books.open(1000).is_ok());
     }
 

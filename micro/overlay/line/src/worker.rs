@@ -327,7 +327,7 @@ impl Session for Client {
 
 impl Remote for Client {
     fn room(&self) -> usize {
-        if self.request.is_abandoned() { 0 } else { self.request.credit().min(overlay_wire::MOST_PAYLOAD) }
+        if self.request.is_abandoned() { 0 } else { self.request.credit().min(overlay_wire::MAX_PAYLOAD) }
     }
 
     fn send(&self, stream: Stream, bytes: &[u8]) {

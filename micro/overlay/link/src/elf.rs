@@ -2,7 +2,7 @@
 //! Reading one object (System V ABI, chapter 4). Everything is checked here, so that the rest may index.
 
 use crate::error::{Error, Result, Shown, with_room};
-use crate::{Input, OBJECT_MOST};
+use crate::{Input, OBJECT_MAX};
 use alloc::vec::Vec;
 use api_overlay::sort;
 
@@ -48,7 +48,7 @@ pub const STT_GNU_IFUNC: u8 = 10;
 const GRP_COMDAT: u32 = 1;
 
 /// Largest alignment of a section: the program starts at a page.
-const ALIGN_MOST: u64 = 4096;
+const ALIGN_MAX: u64 = 4096;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
@@ -169,8 +169,8 @@ impl<'a> Object<'a> {
     pub fn read(input: &Input<'a>) -> Result<Object<'a>> {
         let Input { name, bytes } = *input;
         let bad = |what: &str| Error::malformed(name, what);
-        if bytes.len() > OBJECT_MOST {
-            let most = OBJECT_MOST >> 20;
+        if bytes.len() > OBJECT_MAX {
+            let most = OBJECT_MAX >> 20;
             return Err(Error::new(name, format_args!("larger than {most} MiB; strip it (strip -g)")));
         }
         check_header(bytes).map_err(|what| Error::new(name, what))?;
@@ -212,10 +212,10 @@ impl<'a> Object<'a> {
         if !inside && kind != SHT_NOBITS && kind != 0 {
             return Err(Error::new(name, "truncated: a section lies outside of the file"));
         }
-        if kind == SHT_NOBITS && size > crate::IMAGE_MOST {
+        if kind == SHT_NOBITS && size > crate::IMAGE_MAX {
             return Err(Error::new(name, format_args!("a section of {size} bytes is too large")));
         }
-        if !align.is_power_of_two() || align > ALIGN_MOST {
+        if !align.is_power_of_two() || align > ALIGN_MAX {
             return Err(Error::new(
                 name,
                 format_args!("a section is aligned to {align}; at most 4096 works"),

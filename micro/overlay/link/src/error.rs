@@ -49,11 +49,11 @@ impl fmt::Display for Error {
 pub(crate) struct Shown<'a>(pub &'a [u8]);
 
 /// A C++ name may be thousands of characters long.
-const SHOWN_MOST: usize = 120;
+const SHOWN_MAX: usize = 120;
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let length = self.0.len().min(SHOWN_MOST);
+        let length = self.0.len().min(SHOWN_MAX);
         write!(f, "{}", self.0[..length].escape_ascii())?;
         if length < self.0.len() { f.write_str("...") } else { Ok(()) }
     }

@@ -6,8 +6,8 @@
 //!
 //! - [`Plan::new`] reads the objects, settles which definition each symbol has (own, of the [`Resolver`], weak, common,
 //!   one of several comdat groups) and how much room the program needs. [`Plan::place`] makes its bytes for an address.
-//! - **Nothing in an object is trusted.** Every offset, index and size is checked; sizes are limited ([`OBJECT_MOST`],
-//!   [`IMAGE_MOST`]); what is wrong is an [`Error`] of one line that names the object. `tests/damaged.rs` throws broken
+//! - **Nothing in an object is trusted.** Every offset, index and size is checked; sizes are limited ([`OBJECT_MAX`],
+//!   [`IMAGE_MAX`]); what is wrong is an [`Error`] of one line that names the object. `tests/damaged.rs` throws broken
 //!   objects at it.
 //! - **Nothing is writable and executable.** A program is three segments: text, read-only data, data. The tables that
 //!   are filled at the start (addresses of indirect functions) are in the data segment.
@@ -38,11 +38,11 @@ pub use image::{Image, Place, Symbol};
 pub use plan::Plan;
 
 /// Most bytes of one object: a program of the overlay is some kilobytes; this is a large one with debug information.
-pub const OBJECT_MOST: usize = 2 << 20;
+pub const OBJECT_MAX: usize = 2 << 20;
 /// Most objects linked into one program.
-pub const OBJECTS_MOST: usize = 64;
+pub const OBJECTS_MAX: usize = 64;
 /// Most bytes of a program in memory.
-pub const IMAGE_MOST: u64 = 4 << 20;
+pub const IMAGE_MAX: u64 = 4 << 20;
 
 /// Interrupt vector by which a program calls the kernel: reserved by Intel, and raised by no processor.
 pub const GATE: u8 = 31;

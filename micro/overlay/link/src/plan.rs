@@ -6,7 +6,7 @@ use crate::elf::*;
 use crate::error::{Error, Result, with_room};
 use crate::scan::{Needs, scan};
 use crate::symbols::{Symbols, Target};
-use crate::{IMAGE_MOST, Input, OBJECTS_MOST, Resolver};
+use crate::{IMAGE_MAX, Input, OBJECTS_MAX, Resolver};
 use alloc::format;
 use alloc::vec::Vec;
 use api_overlay::sort;
@@ -64,7 +64,7 @@ struct Cursor(u64);
 impl Cursor {
     fn take(&mut self, size: u64, align: u64) -> u64 {
         let at = self.0.next_multiple_of(align);
-        // Sections are at most a file or IMAGE_MOST long, and there are at most 64 Ki of each of 64 objects.
+        // Sections are at most a file or IMAGE_MAX long, and there are at most 64 Ki of each of 64 objects.
         self.0 = at.saturating_add(size).min(1 << 48);
         at
     }
@@ -112,10 +112,10 @@ impl<'a> Plan<'a> {
     /// Reads the objects and settles their symbols.
     pub fn new(inputs: &[Input<'a>], resolver: &dyn Resolver) -> Result<Plan<'a>> {
         let Some(first) = inputs.first() else { return Err(Error::new("link", "no object to link")) };
-        if inputs.len() > OBJECTS_MOST {
+        if inputs.len() > OBJECTS_MAX {
             return Err(Error::new(
                 first.name,
-                format_args!("more than {OBJECTS_MOST} objects in one program"),
+                format_args!("more than {OBJECTS_MAX} objects in one program"),
             ));
         }
         let mut objects = with_room(inputs.len(), "the objects")?;
@@ -179,8 +179,8 @@ impl<'a> Plan<'a> {
             commons_at.push(at.take(common.size, common.align));
         }
         let end = at.take(0, PAGE);
-        if end > IMAGE_MOST {
-            let most = IMAGE_MOST >> 20;
+        if end > IMAGE_MAX {
+            let most = IMAGE_MAX >> 20;
             let what = format!("the program needs {} KiB of memory; at most {most} MiB is given", end >> 10);
             return Err(Error::new(objects[0].name, what));
         }

@@ -3,7 +3,7 @@
 
 use crate::elf::*;
 use crate::error::{Error, Result, Shown, with_room};
-use crate::{CALL_EXIT, CALL_SMASHED, Definition, OBJECTS_MOST, Resolver};
+use crate::{CALL_EXIT, CALL_SMASHED, Definition, OBJECTS_MAX, Resolver};
 use alloc::format;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -168,7 +168,7 @@ impl Symbols {
         if let Some(size) = common.clone().map(|s| s.size).max() {
             // The value of a common symbol is its alignment.
             let align = common.map(|s| s.value).max().unwrap_or(1).max(1);
-            if !align.is_power_of_two() || align > 4096 || size > crate::IMAGE_MOST {
+            if !align.is_power_of_two() || align > 4096 || size > crate::IMAGE_MAX {
                 let what = format!("malformed: common symbol {}", Shown(name));
                 return Err(Error::new(objects[mentions[0].object as usize].name, what));
             }
@@ -204,7 +204,7 @@ impl Symbols {
 
 /// Sections that are part of the program: loaded, and not a second copy of a group.
 fn kept(objects: &[Object<'_>]) -> Result<Vec<Vec<bool>>> {
-    let mut kept = with_room(objects.len().min(OBJECTS_MOST), "the sections")?;
+    let mut kept = with_room(objects.len().min(OBJECTS_MAX), "the sections")?;
     let mut groups = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         let mut sections = with_room(object.sections.len(), "the sections")?;

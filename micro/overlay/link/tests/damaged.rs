@@ -4,7 +4,7 @@
 
 mod support;
 
-use overlay_link::{Definition, IMAGE_MOST, Input, OBJECT_MOST, OBJECTS_MOST, Place, Plan};
+use overlay_link::{Definition, IMAGE_MAX, Input, OBJECT_MAX, OBJECTS_MAX, Place, Plan};
 use support::{compile, link, refusal};
 
 const PIC: [&str; 2] = ["-O1", "-fPIC"];
@@ -39,9 +39,9 @@ fn what_is_no_object_for_this_machine_is_said_with_what_to_do() {
     assert!(with(40, &[0xff; 8]).contains("truncated"));
     assert!(refusal(&[("x.o", b"#!/bin/sh")]).contains("not an ELF object"));
     assert!(refusal(&[("x.o", b"")]).contains("not an ELF object"));
-    assert!(refusal(&[("x.o", &vec![0; OBJECT_MOST + 1])]).contains("larger than"));
+    assert!(refusal(&[("x.o", &vec![0; OBJECT_MAX + 1])]).contains("larger than"));
     assert!(refusal(&[]).contains("no object"));
-    let many = vec![("x.o", &object[..]); OBJECTS_MOST + 1];
+    let many = vec![("x.o", &object[..]); OBJECTS_MAX + 1];
     assert!(refusal(&many).contains("more than 64 objects"));
     for length in 0..object.len() {
         refusal(&[("cut.o", &object[..length])]);
@@ -74,7 +74,7 @@ fn programs_that_cannot_be_are_refused() {
     assert!(refused("char room[8 << 20]; int main(void) { return room[5]; }").contains("too large"));
     assert!(
         refused("char a[3 << 20], b[3 << 20]; int main(void) { return a[1] + b[1]; }").contains("too large")
-            || IMAGE_MOST < 6 << 20
+            || IMAGE_MAX < 6 << 20
     );
     assert!(
         refused("__attribute__((aligned(8192))) char a[3] = \"a\"; int main(void) { return a[0]; }")
@@ -164,7 +164,7 @@ fn no_object_whatsoever_makes_the_linker_panic() {
         match result {
             Ok((size, image)) => {
                 linked += 1;
-                assert!(size <= IMAGE_MOST);
+                assert!(size <= IMAGE_MAX);
                 assert!(base + image.text.len() as u64 <= image.rodata_address);
                 assert!(image.rodata_address + image.rodata.len() as u64 <= image.data_address);
                 assert!(image.data_address + image.data_size <= base + size);

@@ -12,7 +12,7 @@ use abi::{Result, errno::*};
 use alloc::format;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_plat::{Entry, Frame};
+use api_plat::{Entry, TrapFrame};
 use api_user::{UserPtr, write_bytes};
 use overlay_link::{CALL_EXIT, CALL_SMASHED};
 
@@ -61,7 +61,7 @@ const ARENA: u64 = 64 << 10;
 /// One part in so many of the machine's memory is left to the application.
 const KEPT_SHARE: u64 = 16;
 /// Longest name of a symbol, and longest last words.
-const NAME_MOST: usize = overlay_symbols::NAME_MOST;
+const NAME_MAX: usize = overlay_symbols::NAME_MAX;
 /// UIO_EXECUTABLE: memory is never both, so a program cannot have what it writes executed.
 const ATTRIBUTE_EXECUTE: u64 = 1;
 
@@ -78,7 +78,7 @@ fn killed(signal: u8, text: alloc::string::String) -> Answer {
 const SIGABRT: u8 = 6;
 
 /// Serves the call in `frame`; on the program's thread.
-pub fn call(run: &Run, frame: &mut Frame) -> Answer {
+pub fn call(run: &Run, frame: &mut TrapFrame) -> Answer {
     let (a, b, c, d) = (frame.rdi, frame.rsi, frame.rdx, frame.r10);
     let Some(name) = NAMES.get(frame.rax as usize) else {
         return Ok(Err(ENOSYS));
@@ -91,7 +91,7 @@ pub fn call(run: &Run, frame: &mut Frame) -> Answer {
             return killed(SIGABRT, text.into());
         }
         "uio_abort" => {
-            let words = UserPtr::<u8>::new(a).read_cstr(NAME_MOST, EINVAL).unwrap_or_default();
+            let words = UserPtr::<u8>::new(a).read_cstr(NAME_MAX, EINVAL).unwrap_or_default();
             return killed(SIGABRT, alloc::string::String::from_utf8_lossy(&words).into_owned());
         }
         "uio_free_memory" => return free(run, a),
@@ -203,7 +203,7 @@ fn peek(run: &Run, to: u64, from: u64, length: u64) -> Result<u64> {
 }
 
 fn symbol_get(name: u64) -> Result<u64> {
-    let name = UserPtr::<u8>::new(name).read_cstr(NAME_MOST, ENAMETOOLONG)?;
+    let name = UserPtr::<u8>::new(name).read_cstr(NAME_MAX, ENAMETOOLONG)?;
     let symbol = resolve::find(&name).ok_or(ENOENT)?;
     match symbol.kind {
         overlay_symbols::Kind::ThreadLocal => Err(EOPNOTSUPP),

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
 use overlay_commands::paths::{self, O_RDONLY, OVERLAY, Tree};
-use overlay_link::OBJECT_MOST;
+use overlay_link::OBJECT_MAX;
 use overlay_symbols::Kind;
 
 pub const COMMANDS: [Command; 5] = [
@@ -179,7 +179,7 @@ fn read_object(session: &dyn Session, path: &[u8]) -> Result<Object, Failure> {
             break;
         }
         // One byte too many is enough for the linker to refuse it.
-        if bytes.len() > OBJECT_MOST {
+        if bytes.len() > OBJECT_MAX {
             break;
         }
         bytes.reserve_fallibly(count).map_err(|_| about(path)(ENOMEM))?;
@@ -308,8 +308,8 @@ impl<'a> Sent<'a> {
 
 /// Reads `size` bytes, first those in `ahead`; leaves there what came behind them.
 fn receive(session: &dyn Session, path: &[u8], size: u64, ahead: &mut Vec<u8>) -> Result<Vec<u8>, Failure> {
-    if size > OBJECT_MOST as u64 {
-        let why = format!("the object is larger than {} MiB; strip it (strip -g)", OBJECT_MOST >> 20);
+    if size > OBJECT_MAX as u64 {
+        let why = format!("the object is larger than {} MiB; strip it (strip -g)", OBJECT_MAX >> 20);
         return Err(Failure::about(path).because(why).code(Failure::REFUSED));
     }
     let size = size as usize;

@@ -8,7 +8,7 @@ use api_alloc::Reserve;
 /// Multiple of every block.
 const GRAIN: u64 = 16;
 /// Most blocks in use: the lists are short enough to be searched while nobody else runs.
-const BLOCKS_MOST: usize = 1 << 16;
+const BLOCKS_MAX: usize = 1 << 16;
 /// Freed addresses that are remembered, to tell a double free from a wild one.
 const REMEMBERED: usize = 64;
 
@@ -42,7 +42,7 @@ impl Heap {
     pub fn take(&mut self, size: u64) -> Option<u64> {
         let size = size.max(1).checked_next_multiple_of(GRAIN)?;
         // Room for what happens to it later, too: giving it back must not fail.
-        if self.used.len() == BLOCKS_MOST
+        if self.used.len() == BLOCKS_MAX
             || self.used.reserve_fallibly(1).is_err()
             || self.free.reserve_fallibly(self.used.len() + 2).is_err()
         {

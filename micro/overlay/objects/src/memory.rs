@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_plat::domain::{self, REGION};
-use mem::{Place, Request, Rights, Space};
+use mem::{Place, Prot, Request, Space};
 
 pub const PAGE: u64 = PAGE_SIZE as u64;
 /// Left unmapped between two blocks: what runs over one's end faults.
@@ -55,7 +55,7 @@ impl Block {
         let mut from = REGION.start;
         for _ in 0..ATTEMPTS {
             let start = reserve(from, length)?;
-            let rights = Rights::READ.with(Rights::WRITE);
+            let rights = Prot::READ.with(Prot::WRITE);
             let request = Request {
                 place: Place::FixedNoReplace,
                 name: "[overlay]",
@@ -86,7 +86,7 @@ impl Block {
     }
 
     /// Changes what programs may do with a part.
-    pub fn protect(&self, address: u64, length: u64, rights: Rights) -> Result<()> {
+    pub fn protect(&self, address: u64, length: u64, rights: Prot) -> Result<()> {
         self.space.protect(address, length, rights, false)
     }
 

@@ -12,7 +12,7 @@ use api_fs::Timespec;
 use api_lock::SpinLock;
 use api_overlay::Failure;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use mem::Rights;
+use mem::Prot;
 use overlay_link::{Image, Input, Place, Plan};
 
 /// Programs that are kept.
@@ -143,8 +143,8 @@ fn put(block: &Block, image: &mut Image) -> Result<()> {
     let rodata = core::mem::take(&mut image.rodata);
     block.write(block.start, &text)?;
     block.write(image.rodata_address, &rodata)?;
-    let read = Rights::READ;
-    block.protect(block.start, image.rodata_address - block.start, read.with(Rights::EXECUTE))?;
+    let read = Prot::READ;
+    block.protect(block.start, image.rodata_address - block.start, read.with(Prot::EXECUTE))?;
     block.protect(image.rodata_address, image.data_address - image.rodata_address, read)?;
     image.data.shrink_to_fit();
     Ok(())

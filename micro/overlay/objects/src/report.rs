@@ -7,7 +7,7 @@ use crate::run::{Outcome, Run};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use api_plat::{Entry, Exception, Frame};
+use api_plat::{Entry, Exception, TrapFrame};
 use api_user::UserPtr;
 
 const SIGILL: u8 = 4;
@@ -22,7 +22,7 @@ const KERNEL: u64 = api_plat::USER_END;
 const LOWEST: u64 = 0x1_0000;
 /// Words of the stack that are looked at for return addresses, and most of them that are shown.
 const STACK_WORDS: u64 = 512;
-const TRACE_MOST: usize = 8;
+const TRACE_MAX: usize = 8;
 
 /// The name of an address.
 pub fn place(run: &Run, address: u64) -> String {
@@ -72,7 +72,7 @@ fn is_own(address: u64) -> bool {
 }
 
 /// The report of an exception.
-pub fn fault(run: &Run, frame: &Frame, exception: &Exception) -> Outcome {
+pub fn fault(run: &Run, frame: &TrapFrame, exception: &Exception) -> Outcome {
     let address = exception.address;
     let (signal, what) = match exception.vector {
         0 => (SIGFPE, "divided by zero".to_string()),
@@ -100,13 +100,13 @@ pub fn fault(run: &Run, frame: &Frame, exception: &Exception) -> Outcome {
 }
 
 /// The report of a system call that is not the program's to make.
-pub fn forbidden_call(run: &Run, frame: &Frame, what: &str) -> Outcome {
+pub fn forbidden_call(run: &Run, frame: &TrapFrame, what: &str) -> Outcome {
     let number = frame.rax as u32;
     killed(run, frame, SIGSYS, &format!("{what} (system call {number})"))
 }
 
 /// The report of an end for another reason, with where it was.
-pub fn killed(run: &Run, frame: &Frame, signal: u8, what: &str) -> Outcome {
+pub fn killed(run: &Run, frame: &TrapFrame, signal: u8, what: &str) -> Outcome {
     let mut text = format!("{what}, at {:#x} ({})", frame.rip, place(run, frame.rip));
     if frame.entry == Entry::OverlayWriting {
         text += "; it could write the application's memory, and may have left it half changed";
@@ -115,7 +115,7 @@ pub fn killed(run: &Run, frame: &Frame, signal: u8, what: &str) -> Outcome {
 }
 
 /// Functions of the program that are on its stack.
-fn trace(run: &Run, frame: &Frame) -> Vec<String> {
+fn trace(run: &Run, frame: &TrapFrame) -> Vec<String> {
     let mut out = Vec::new();
     let end = run.stack.start + run.stack.length;
     let first = (frame.rsp & !7).max(run.stack.start);
@@ -126,7 +126,7 @@ fn trace(run: &Run, frame: &Frame) -> Vec<String> {
             && run.program.is_text(word)
         {
             out.push(format!("called from {word:#x} ({name}+{offset:#x})"));
-            if out.len() == TRACE_MOST {
+            if out.len() == TRACE_MAX {
                 break;
             }
         }

@@ -12,7 +12,7 @@ use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mem::MappedFile;
 use overlay_link::Definition;
-use overlay_symbols::{File, Kind, Layout, NAME_MOST, Source, Symbol};
+use overlay_symbols::{File, Kind, Layout, NAME_MAX, Source, Symbol};
 
 /// An ELF file of the application.
 struct Mapped {
@@ -118,7 +118,7 @@ pub fn describe(address: u64) -> Option<String> {
     // The file that lies nearest below is the one the address belongs to.
     let mapped = files().into_iter().rfind(|m| m.start <= address)?;
     let file = String::from_utf8_lossy(base_name(&mapped.file.path));
-    let mut name = [0; NAME_MOST];
+    let mut name = [0; NAME_MAX];
     let symbol = File::open(&mapped, mapped.start).and_then(|file| file.describe(address, &mut name));
     if let Some((symbol, length)) = symbol {
         let function = String::from_utf8_lossy(&name[..length]);

@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::domain::GATE;
-use api_plat::{Entry, Exception, Frame};
+use api_plat::{Entry, Exception, TrapFrame};
 use api_sched::Waiter;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use sched::{Start, Thread};
@@ -99,7 +99,7 @@ fn current() -> Arc<Run> {
     run.cloned().expect("an overlay domain belongs to a program that runs")
 }
 
-fn exception(frame: &mut Frame, exception: Exception) {
+fn exception(frame: &mut TrapFrame, exception: Exception) {
     // It called a function of the application that is probed: such calls are passed over, for the tracer's own words are
     // the kernel's.
     if exception.vector == PAGE_FAULT
@@ -134,7 +134,7 @@ fn exception(frame: &mut Frame, exception: Exception) {
 /// execve, execveat, fork, vfork, clone, clone3, rt_sigreturn, arch_prctl, set_tid_address, set_robust_list.
 const NOT_FROM_HERE: [u64; 12] = [60, 231, 59, 322, 57, 58, 56, 435, 15, 158, 218, 273];
 
-fn call(frame: &mut Frame) {
+fn call(frame: &mut TrapFrame) {
     let outcome = {
         let run = current();
         run.enter(frame);
@@ -162,7 +162,7 @@ const SIGXCPU: u8 = 24;
 /// How long a program runs while others wait for the processor, in nanoseconds: as commands do.
 const SLICE_NS: u64 = 1_000_000;
 
-fn work(frame: &mut Frame) {
+fn work(frame: &mut TrapFrame) {
     let outcome = {
         let run = current();
         match run.end.load(Ordering::Relaxed) {
@@ -206,7 +206,7 @@ impl Run {
         let (rsp, vector) = push_arguments(&stack, arguments)?;
         let image = &program.image;
         stack.write(rsp, &image.leave.to_le_bytes())?;
-        let mut frame = Frame::at_start(image.start, rsp);
+        let mut frame = TrapFrame::at_start(image.start, rsp);
         frame.rdi = arguments.len() as u64;
         frame.rsi = vector;
         frame.entry = Entry::Overlay;
@@ -236,7 +236,7 @@ impl Run {
         Ok(run)
     }
 
-    fn enter(&self, frame: &Frame) {
+    fn enter(&self, frame: &TrapFrame) {
         self.entry.store(frame.entry as u64, Ordering::Relaxed);
     }
 
@@ -288,7 +288,7 @@ impl Run {
 
     /// Lets the program write the application's memory. With `hold` a thread of the application is held and lends its
     /// thread-local variables, so that the application's functions can be called.
-    pub fn enable_write(&self, frame: &mut Frame, hold: bool) -> Result<u64> {
+    pub fn enable_write(&self, frame: &mut TrapFrame, hold: bool) -> Result<u64> {
         if frame.entry == Entry::OverlayWriting {
             return Ok(0);
         }
@@ -321,7 +321,7 @@ impl Run {
         Ok(0)
     }
 
-    pub fn disable_write(&self, frame: &mut Frame) -> Result<u64> {
+    pub fn disable_write(&self, frame: &mut TrapFrame) -> Result<u64> {
         let held = self.state.lock().held.take();
         if held.is_some() {
             self.set_fs_base(self.program.image.thread_pointer);

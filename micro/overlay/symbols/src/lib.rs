@@ -47,7 +47,7 @@ pub struct Symbol {
 }
 
 /// Longest name that is compared and handed out; C++ has longer ones, which cannot be found.
-pub const NAME_MOST: usize = 512;
+pub const NAME_MAX: usize = 512;
 /// Entries of a symbol table read at once.
 const PIECE: usize = 64;
 const ENTRY: usize = 24;
@@ -176,7 +176,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
 
     /// What the file exports under that name, or else what it has under it.
     pub fn find(&self, name: &[u8]) -> Option<Symbol> {
-        if name.is_empty() || name.len() > NAME_MOST {
+        if name.is_empty() || name.len() > NAME_MAX {
             return None;
         }
         if let (Some(table), Some(hash)) = (self.layout.dynamic, self.layout.hash)
@@ -211,7 +211,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
     /// The symbol with the highest address that is not above `address`, and of several there one that programmers use,
     /// without an underscore in front; its name is written to `name`, and the length
     /// of it answered.
-    pub fn describe(&self, address: u64, name: &mut [u8; NAME_MOST]) -> Option<(Symbol, usize)> {
+    pub fn describe(&self, address: u64, name: &mut [u8; NAME_MAX]) -> Option<(Symbol, usize)> {
         let mut best: Option<(Symbol, Table, u32)> = None;
         for table in [self.layout.full, self.layout.dynamic].into_iter().flatten() {
             self.walk(table, &mut |entry| {
@@ -238,7 +238,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
 
     /// Hands on every symbol whose name begins with `prefix`, until `found` answers false. Names may come twice.
     pub fn each(&self, prefix: &[u8], found: &mut dyn FnMut(&[u8], Symbol) -> bool) {
-        let mut name = [0; NAME_MOST];
+        let mut name = [0; NAME_MAX];
         let mut go_on = true;
         for table in [self.layout.full, self.layout.dynamic].into_iter().flatten() {
             self.walk(table, &mut |entry| {
@@ -378,11 +378,11 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
     }
 
     /// Length of the name at `at` of the table's strings; `None` when it is empty or too long.
-    fn name(&self, table: Table, at: u32, to: &mut [u8; NAME_MOST]) -> Option<usize> {
+    fn name(&self, table: Table, at: u32, to: &mut [u8; NAME_MAX]) -> Option<usize> {
         let rest = table.strings.size.checked_sub(u64::from(at))?;
         let offset = table.strings.offset.checked_add(u64::from(at))?;
         // Most names are short.
-        for length in [32, NAME_MOST as u64] {
+        for length in [32, NAME_MAX as u64] {
             let length = length.min(rest) as usize;
             if !self.source.read_at(offset, &mut to[..length]) {
                 return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-use crate::{File, Kind, NAME_MOST};
+use crate::{File, Kind, NAME_MAX};
 use std::string::String;
 use std::vec::Vec;
 
@@ -28,7 +28,7 @@ fn a_function_of_the_running_program_is_where_the_table_says() {
     let function: extern "C" fn(u64) -> u64 = unilith_symbols_test_function;
     let symbol = file.find(b"unilith_symbols_test_function").unwrap();
     assert_eq!((symbol.address, symbol.kind), (function as usize as u64, Kind::Function));
-    let mut name = [0; NAME_MOST];
+    let mut name = [0; NAME_MAX];
     let (described, length) = file.describe(symbol.address + 1, &mut name).unwrap();
     assert_eq!((described, &name[..length]), (symbol, &b"unilith_symbols_test_function"[..]));
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn no_file_whatsoever_makes_the_reader_panic() {
         state ^= state << 17;
         state % n
     };
-    let mut name = [0; NAME_MOST];
+    let mut name = [0; NAME_MAX];
     for _ in 0..rounds {
         let mut bytes = small.clone();
         for _ in 0..=random(5) {

@@ -9,7 +9,7 @@
 
 use abi::Result;
 use alloc::vec::Vec;
-use api_plat::{Frame, KernelStack, PROCESS};
+use api_plat::{KernelStack, PROCESS, TrapFrame};
 use core::arch::{asm, global_asm};
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
@@ -46,34 +46,34 @@ impl Registers {
     ///
     /// # Safety
     ///
-    /// The memory is there. It need not be a `Frame` yet: only words are read.
-    pub unsafe fn of(frame: *const Frame) -> Registers {
+    /// The memory is there. It need not be a `TrapFrame` yet: only words are read.
+    pub unsafe fn of(frame: *const TrapFrame) -> Registers {
         let word = |offset: usize| {
-            // SAFETY: within the Frame, which is made of words.
+            // SAFETY: within the TrapFrame, which is made of words.
             unsafe { frame.cast::<u64>().byte_add(offset).read() }
         };
         Registers {
-            r15: word(offset_of!(Frame, r15)),
-            r14: word(offset_of!(Frame, r14)),
-            r13: word(offset_of!(Frame, r13)),
-            r12: word(offset_of!(Frame, r12)),
-            bp: word(offset_of!(Frame, rbp)),
-            bx: word(offset_of!(Frame, rbx)),
-            r11: word(offset_of!(Frame, r11)),
-            r10: word(offset_of!(Frame, r10)),
-            r9: word(offset_of!(Frame, r9)),
-            r8: word(offset_of!(Frame, r8)),
-            ax: word(offset_of!(Frame, rax)),
-            cx: word(offset_of!(Frame, rcx)),
-            dx: word(offset_of!(Frame, rdx)),
-            si: word(offset_of!(Frame, rsi)),
-            di: word(offset_of!(Frame, rdi)),
-            orig_ax: word(offset_of!(Frame, orig_rax)),
-            ip: word(offset_of!(Frame, rip)),
-            cs: word(offset_of!(Frame, cs)),
-            flags: word(offset_of!(Frame, rflags)),
-            sp: word(offset_of!(Frame, rsp)),
-            ss: word(offset_of!(Frame, ss)),
+            r15: word(offset_of!(TrapFrame, r15)),
+            r14: word(offset_of!(TrapFrame, r14)),
+            r13: word(offset_of!(TrapFrame, r13)),
+            r12: word(offset_of!(TrapFrame, r12)),
+            bp: word(offset_of!(TrapFrame, rbp)),
+            bx: word(offset_of!(TrapFrame, rbx)),
+            r11: word(offset_of!(TrapFrame, r11)),
+            r10: word(offset_of!(TrapFrame, r10)),
+            r9: word(offset_of!(TrapFrame, r9)),
+            r8: word(offset_of!(TrapFrame, r8)),
+            ax: word(offset_of!(TrapFrame, rax)),
+            cx: word(offset_of!(TrapFrame, rcx)),
+            dx: word(offset_of!(TrapFrame, rdx)),
+            si: word(offset_of!(TrapFrame, rsi)),
+            di: word(offset_of!(TrapFrame, rdi)),
+            orig_ax: word(offset_of!(TrapFrame, orig_rax)),
+            ip: word(offset_of!(TrapFrame, rip)),
+            cs: word(offset_of!(TrapFrame, cs)),
+            flags: word(offset_of!(TrapFrame, rflags)),
+            sp: word(offset_of!(TrapFrame, rsp)),
+            ss: word(offset_of!(TrapFrame, ss)),
         }
     }
 

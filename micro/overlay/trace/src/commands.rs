@@ -16,7 +16,7 @@ use bpf::maps::{Kind as MapKind, Map};
 use core::sync::atomic::Ordering;
 
 /// Longest package: programs, not data.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// How often output is looked for.
 const INTERVAL_NS: u64 = 20_000_000;
 
@@ -134,7 +134,7 @@ fn attach(session: &dyn Session, name: &str) -> Result<Arc<Loaded>, Failure> {
         if n == 0 {
             break;
         }
-        if package.len() + n > MOST_BYTES || package.reserve_fallibly(n).is_err() {
+        if package.len() + n > MAX_BYTES || package.reserve_fallibly(n).is_err() {
             return Err(Failure::new(name).because("a package of more than 4 MiB"));
         }
         package.extend_from_slice(&piece[..n]);

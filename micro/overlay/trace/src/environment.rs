@@ -3,7 +3,7 @@
 
 use crate::code::Registers;
 use crate::peek;
-use api_plat::{Frame, USER_END};
+use api_plat::{TrapFrame, USER_END};
 use bpf::Environment;
 use bpf::maps::Map;
 use core::mem::size_of;
@@ -68,7 +68,7 @@ pub fn interrupted() -> Option<Registers> {
     if !thread.runs_program() || !sched::is_at_work() {
         return None;
     }
-    let frame = (thread.stack_top() - size_of::<Frame>() as u64) as *const Frame;
+    let frame = (thread.stack_top() - size_of::<TrapFrame>() as u64) as *const TrapFrame;
     // SAFETY: the running thread's stack ends with its program's registers while it is in the kernel. Before its first
     // entry, and in the few instructions in which they are being saved, they are words without a meaning.
     Some(unsafe { Registers::of(frame) })

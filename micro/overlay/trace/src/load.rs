@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64};
 /// Bytes of lines and records that wait to be read.
 const OUTPUT: u32 = 64 << 10;
 /// All maps of one package.
-const MOST_MAP_BYTES: usize = 32 << 20;
+const MAX_MAP_BYTES: usize = 32 << 20;
 
 const TAKEN: &str = "there is one of this name already: `bpf detach` it first";
 
@@ -153,7 +153,7 @@ pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Re
 fn load(name: &str, bundle: &Bundle, go_on: &mut dyn FnMut() -> bool) -> Result<Loaded, Failure> {
     let cpus = 1;
     let bytes: usize = bundle.maps.iter().map(maps::Spec::bytes).sum();
-    if bytes > MOST_MAP_BYTES {
+    if bytes > MAX_MAP_BYTES {
         return Err(Failure::new(name).because("its maps need more than 32 MiB").code(Failure::REFUSED));
     }
     let mut maps = Vec::new();

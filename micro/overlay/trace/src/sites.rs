@@ -22,15 +22,15 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_mem::Frame;
-use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame as Saved, USER_END};
+use api_mem::PageFrame;
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, TrapFrame as Saved, USER_END};
 use api_probes::{JUMP, Kind, Plan};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use mem::Space;
 
 /// Functions that can be probed in a machine's life.
-const MOST_SITES: usize = 512;
+const MAX_SITES: usize = 512;
 /// Bytes for a stub: 14 for the jump, 19 moved ones, 5 to go back.
 const STUB: usize = 64;
 const PAGE: usize = abi::PAGE_SIZE;
@@ -95,7 +95,7 @@ fn relink(site: &Site, change: impl FnOnce()) -> abi::Result<()> {
 }
 
 /// What the trampolines look up.
-pub static SITES: [AtomicPtr<Site>; MOST_SITES] = [const { AtomicPtr::new(null_mut()) }; MOST_SITES];
+pub static SITES: [AtomicPtr<Site>; MAX_SITES] = [const { AtomicPtr::new(null_mut()) }; MAX_SITES];
 
 pub fn get(index: u32) -> Option<&'static Site> {
     // SAFETY: sites are leaked boxes.
@@ -103,7 +103,7 @@ pub fn get(index: u32) -> Option<&'static Site> {
 }
 
 fn all() -> impl Iterator<Item = &'static Site> {
-    (0..MOST_SITES as u32).map_while(get)
+    (0..MAX_SITES as u32).map_while(get)
 }
 
 /// Where a function of the application goes on, given an address in its trampoline.
@@ -115,7 +115,7 @@ pub fn around(address: u64) -> Option<u64> {
 /// Pages with room for stubs or trampolines.
 struct Room {
     /// Address, frame (of stubs), bytes used, and whose it is.
-    stubs: Vec<(u64, Frame, usize, Weak<Space>)>,
+    stubs: Vec<(u64, PageFrame, usize, Weak<Space>)>,
     trampolines: Option<(u64, usize)>,
 }
 
@@ -253,7 +253,7 @@ fn leave_patch(site: &Site) {
 
 /// Makes a site with its stub and trampoline; the function is not changed yet.
 fn make(address: u64, plan: &Plan, space: &Arc<Space>) -> Result<&'static Site, String> {
-    let index = (0..MOST_SITES).find(|i| SITES[*i].load(Relaxed).is_null()).ok_or(FULL)?;
+    let index = (0..MAX_SITES).find(|i| SITES[*i].load(Relaxed).is_null()).ok_or(FULL)?;
     let behind = address + plan.original.len() as u64;
     let in_kernel = is_kernel(address);
     let trampoline = trampoline_room()?;
@@ -316,7 +316,7 @@ fn trampoline_room() -> Result<u64, String> {
     }
 }
 
-fn stub_room(near: u64, space: &Arc<Space>) -> Result<(u64, Frame, usize), String> {
+fn stub_room(near: u64, space: &Arc<Space>) -> Result<(u64, PageFrame, usize), String> {
     let mut room = ROOM.lock();
     room.stubs.retain(|s| s.3.strong_count() > 0);
     let reaches = |page: u64| page.abs_diff(near) < (1 << 31) - (1 << 20);
@@ -327,7 +327,7 @@ fn stub_room(near: u64, space: &Arc<Space>) -> Result<(u64, Frame, usize), Strin
             return Ok((*page + offset as u64, frame.clone(), offset));
         }
     }
-    let frame = Frame::new().map_err(|_| NO_MEMORY)?;
+    let frame = PageFrame::new().map_err(|_| NO_MEMORY)?;
     let page = space.map_near(near, frame.clone()).map_err(|_| FAR)?;
     room.stubs.push((page, frame.clone(), STUB, Arc::downgrade(space)));
     Ok((page, frame, 0))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From bytes to frames, whatever the bytes.
 
-use crate::{HEADER, Kind, MAGIC, MOST_PAYLOAD};
+use crate::{HEADER, Kind, MAGIC, MAX_PAYLOAD};
 use alloc::vec::Vec;
 
 /// CRC-32C (Castagnoli), four bits at a time. Every frame's header is checked twice on its way there and twice on its way
@@ -48,7 +48,7 @@ impl Header {
         let bytes = bytes.get(..HEADER)?;
         let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let length = number(16) as usize;
-        let is_right = bytes[..4] == MAGIC && length <= MOST_PAYLOAD && number(20) == check(&bytes[..20]);
+        let is_right = bytes[..4] == MAGIC && length <= MAX_PAYLOAD && number(20) == check(&bytes[..20]);
         is_right.then(|| Header { kind: Kind(bytes[4]), session: number(8), request: number(12), length })
     }
 }
@@ -211,8 +211,8 @@ mod tests {
                     part[at] = random.byte();
                 }
                 part.truncate(random.below(part.len() + 1).max(part.len() / 2));
-                decoder.feed(&part, |f| assert!(f.payload.len() <= MOST_PAYLOAD));
-                assert!(decoder.pending.len() < HEADER + MOST_PAYLOAD + 300);
+                decoder.feed(&part, |f| assert!(f.payload.len() <= MAX_PAYLOAD));
+                assert!(decoder.pending.len() < HEADER + MAX_PAYLOAD + 300);
             }
         });
     }

@@ -4,7 +4,7 @@
 //! # Frames
 //!
 //! A byte stream both ways, cut into frames. A frame is a header of [`HEADER`] bytes and a payload of at most
-//! [`MOST_PAYLOAD`] bytes; numbers are little endian.
+//! [`MAX_PAYLOAD`] bytes; numbers are little endian.
 //!
 //! | bytes | field | |
 //! | --- | --- | --- |
@@ -69,7 +69,7 @@ pub const MAGIC: [u8; 4] = *b"ULN\x01";
 /// Bytes of a header.
 pub const HEADER: usize = 24;
 /// Most bytes of a payload: what a guest keeps for a frame that has not come as a whole.
-pub const MOST_PAYLOAD: usize = 64 << 10;
+pub const MAX_PAYLOAD: usize = 64 << 10;
 /// How far output or input of a request may be ahead of its reader.
 pub const WINDOW: u32 = 128 << 10;
 
@@ -145,9 +145,9 @@ impl Kind {
 ///
 /// # Panics
 ///
-/// When the payload is longer than [`MOST_PAYLOAD`]: senders cut streams and check what cannot be cut.
+/// When the payload is longer than [`MAX_PAYLOAD`]: senders cut streams and check what cannot be cut.
 pub fn put_frame(out: &mut Vec<u8>, kind: Kind, session: u32, request: u32, payload: &[u8]) {
-    assert!(payload.len() <= MOST_PAYLOAD, "a payload of {} bytes", payload.len());
+    assert!(payload.len() <= MAX_PAYLOAD, "a payload of {} bytes", payload.len());
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&[kind.0, 0, 0, 0]);

@@ -47,9 +47,9 @@ impl<'a> Reader<'a> {
         self.take(length as usize)
     }
 
-    /// A list of bytes with their number in front; at most [`Run::MOST_ARGUMENTS`].
+    /// A list of bytes with their number in front; at most [`Run::MAX_ARGUMENTS`].
     fn words(&mut self) -> Result<Vec<&'a [u8]>> {
-        self.list(Run::MOST_ARGUMENTS, Reader::bytes)
+        self.list(Run::MAX_ARGUMENTS, Reader::bytes)
     }
 
     /// A list with its number in front, which is at most `most`.
@@ -167,7 +167,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Most arguments.
-    pub const MOST_ARGUMENTS: u32 = 4096;
+    pub const MAX_ARGUMENTS: u32 = 4096;
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = alloc::vec![u8::from(self.json), 0];
@@ -726,7 +726,7 @@ mod tests {
     #[test]
     fn a_command_without_words_or_with_too_many_is_malformed() {
         assert_eq!(Run::decode(&Run { json: false, columns: 0, arguments: vec![] }.encode()), Err(Malformed));
-        let many = vec![&b""[..]; Run::MOST_ARGUMENTS as usize + 1];
+        let many = vec![&b""[..]; Run::MAX_ARGUMENTS as usize + 1];
         assert_eq!(Run::decode(&Run { json: false, columns: 0, arguments: many }.encode()), Err(Malformed));
     }
 

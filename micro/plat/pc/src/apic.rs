@@ -6,7 +6,7 @@ use crate::physical_to_virtual;
 use crate::windows::Line;
 use crate::x86::{self, physical, rdmsr, wrmsr};
 use crate::xen;
-use api_plat::MOST_CPUS;
+use api_plat::MAX_CPUS;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The vector of the local APIC's timer.
@@ -82,7 +82,7 @@ const KVM_FEATURE_PV_EOI: u32 = 1 << 6;
 const MSR_KVM_PV_EOI_EN: u32 = 0x4b56_4d04;
 /// Bit 0 is set by KVM alone and cleared by this processor alone, and KVM looks at it only while the processor is out of the
 /// machine. Where KVM has no such feature it stays 0.
-static ENDED_FOR_US: [AtomicU32; MOST_CPUS] = [const { AtomicU32::new(0) }; MOST_CPUS];
+static ENDED_FOR_US: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 static KVM_FEATURES: AtomicU32 = AtomicU32::new(0);
 /// The registers are model-specific ones.
 static IS_EXTENDED: AtomicBool = AtomicBool::new(false);

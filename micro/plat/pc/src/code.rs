@@ -37,7 +37,7 @@ fn unilith_plat_new_code(code: &[u8]) -> Result<u64> {
 
 /// A new page with `code`, and breakpoints behind it.
 fn fill(page: u64, code: &[u8]) -> Result<()> {
-    let frame = api_mem::Frame::new()?;
+    let frame = api_mem::PageFrame::new()?;
     frame.write(0, code);
     // SAFETY: the frame is this function's own.
     unsafe { frame.bytes().add(code.len()).write_bytes(0xcc, PAGE_SIZE - code.len()) };
@@ -55,7 +55,7 @@ fn fill(page: u64, code: &[u8]) -> Result<()> {
 
 fn remove(page: u64) {
     // SAFETY: it was mapped by `fill`, whose reference this is; the caller knows that nothing uses it.
-    drop(unsafe { api_mem::Frame::from_raw(paging::unmap_stack_page(page)) });
+    drop(unsafe { api_mem::PageFrame::from_raw(paging::unmap_stack_page(page)) });
 }
 
 #[unsafe(no_mangle)]

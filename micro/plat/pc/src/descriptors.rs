@@ -4,7 +4,7 @@
 use crate::asm;
 use crate::interrupt::VECTORS;
 use alloc::boxed::Box;
-use api_plat::MOST_CPUS;
+use api_plat::MAX_CPUS;
 use core::arch::asm;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -62,7 +62,7 @@ struct Own {
 }
 
 /// By the number of the processor.
-static OWN: [AtomicPtr<Own>; MOST_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_CPUS];
+static OWN: [AtomicPtr<Own>; MAX_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
 
 /// Makes them for processor `index`, whose stacks of interrupts, exceptions and what ends the machine end there.
 pub fn prepare(index: usize, stacks: [u64; 3]) {

@@ -164,7 +164,7 @@ unsafe fn tag(table: *mut Table, level: u32, first: usize, address: u64) {
 
 /// A table for the domain; kept for ever.
 fn copy_of(from: *const Table) -> Result<u64> {
-    let to = api_mem::Frame::new()?.into_raw();
+    let to = api_mem::PageFrame::new()?.into_raw();
     // SAFETY: both are whole tables, and the new one is nobody else's.
     unsafe { *table(to) = *from };
     Ok(to)

@@ -4,7 +4,7 @@
 
 use crate::x86::{inb, outl, outw};
 use abi::{PAGE_SIZE, Result, errno::EIO, errno::ENOENT, errno::ENOSYS};
-use api_mem::Frame;
+use api_mem::PageFrame;
 use core::sync::atomic::{Ordering, fence};
 
 const SELECTOR: u16 = 0x510;
@@ -30,11 +30,11 @@ struct Request {
 const ENTRY: usize = 64;
 const NAME: usize = 8;
 /// Files that are looked through for one: QEMU has at most this many places.
-const MOST_FILES: usize = 1024;
+const MAX_FILES: usize = 1024;
 
 /// The device, and the page in which it is asked.
 pub struct Device {
-    request: Frame,
+    request: PageFrame,
 }
 
 impl Device {
@@ -48,11 +48,11 @@ impl Device {
         if &signature != b"QEMU" {
             return Err(ENOSYS);
         }
-        Ok(Device { request: Frame::new()? })
+        Ok(Device { request: PageFrame::new()? })
     }
 
     /// Reads the next bytes of the item into the beginning of a frame; `select`ed, from its first byte on.
-    fn read(&self, select: Option<u16>, to: &Frame, length: usize) -> Result<()> {
+    fn read(&self, select: Option<u16>, to: &PageFrame, length: usize) -> Result<()> {
         let control = READ | select.map_or(0, |item| SELECT | u32::from(item) << 16);
         let request = self.request.bytes().cast::<Request>();
         let length = length.min(PAGE_SIZE) as u32;
@@ -79,14 +79,14 @@ impl Device {
 
     /// The number and length of the file with this name.
     fn find(&self, name: &[u8]) -> Result<(u16, usize)> {
-        let page = Frame::new()?;
+        let page = PageFrame::new()?;
         let bytes = |offset: usize, length: usize| {
             // SAFETY: within the page, which the device has written and does not write now.
             unsafe { core::slice::from_raw_parts(page.bytes().add(offset), length) }
         };
         let number = |offset: usize| bytes(offset, 4).iter().fold(0usize, |n, b| n << 8 | usize::from(*b));
         self.read(Some(DIRECTORY), &page, 4)?;
-        for _ in 0..number(0).min(MOST_FILES) {
+        for _ in 0..number(0).min(MAX_FILES) {
             self.read(None, &page, ENTRY)?;
             let entry = bytes(NAME, ENTRY - NAME);
             if entry.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0)) {
@@ -97,13 +97,13 @@ impl Device {
     }
 
     /// The file with this name, which has this many pages, into frames of its own.
-    pub fn pages(&self, name: &[u8], count: usize, each: &mut dyn FnMut(Frame)) -> Result<()> {
+    pub fn pages(&self, name: &[u8], count: usize, each: &mut dyn FnMut(PageFrame)) -> Result<()> {
         let (item, length) = self.find(name)?;
         if length != count * PAGE_SIZE {
             return Err(EIO);
         }
         for n in 0..count {
-            let frame = Frame::new()?;
+            let frame = PageFrame::new()?;
             self.read((n == 0).then_some(item), &frame, PAGE_SIZE)?;
             each(frame);
         }

@@ -3,7 +3,7 @@
 
 use crate::asm::{STACK_BOOT, STACK_IST};
 use crate::interrupt;
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use plat_x86::cpu::Cpu;
@@ -27,26 +27,26 @@ global_asm!(
     PROGRAM_FLAGS = const plat_x86::asm::PROGRAM_FLAGS,
     CODE = const api_plat::CODE_SEGMENT,
     DATA = const api_plat::DATA_SEGMENT,
-    ENTRY = const offset_of!(Frame, entry),
-    CS = const offset_of!(Frame, cs),
-    SS = const offset_of!(Frame, ss),
-    RFLAGS = const offset_of!(Frame, rflags),
-    ORIG_RAX = const offset_of!(Frame, orig_rax),
-    R15 = const offset_of!(Frame, r15),
-    R14 = const offset_of!(Frame, r14),
-    R13 = const offset_of!(Frame, r13),
-    R12 = const offset_of!(Frame, r12),
-    RBP = const offset_of!(Frame, rbp),
-    RBX = const offset_of!(Frame, rbx),
-    R11 = const offset_of!(Frame, r11),
-    R10 = const offset_of!(Frame, r10),
-    R9 = const offset_of!(Frame, r9),
-    R8 = const offset_of!(Frame, r8),
-    RDI = const offset_of!(Frame, rdi),
-    RSI = const offset_of!(Frame, rsi),
-    RDX = const offset_of!(Frame, rdx),
-    RCX = const offset_of!(Frame, rcx),
-    RAX = const offset_of!(Frame, rax),
+    ENTRY = const offset_of!(TrapFrame, entry),
+    CS = const offset_of!(TrapFrame, cs),
+    SS = const offset_of!(TrapFrame, ss),
+    RFLAGS = const offset_of!(TrapFrame, rflags),
+    ORIG_RAX = const offset_of!(TrapFrame, orig_rax),
+    R15 = const offset_of!(TrapFrame, r15),
+    R14 = const offset_of!(TrapFrame, r14),
+    R13 = const offset_of!(TrapFrame, r13),
+    R12 = const offset_of!(TrapFrame, r12),
+    RBP = const offset_of!(TrapFrame, rbp),
+    RBX = const offset_of!(TrapFrame, rbx),
+    R11 = const offset_of!(TrapFrame, r11),
+    R10 = const offset_of!(TrapFrame, r10),
+    R9 = const offset_of!(TrapFrame, r9),
+    R8 = const offset_of!(TrapFrame, r8),
+    RDI = const offset_of!(TrapFrame, rdi),
+    RSI = const offset_of!(TrapFrame, rsi),
+    RDX = const offset_of!(TrapFrame, rdx),
+    RCX = const offset_of!(TrapFrame, rcx),
+    RAX = const offset_of!(TrapFrame, rax),
 );
 
 global_asm!(include_str!("memory_functions.s"));

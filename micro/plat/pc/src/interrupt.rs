@@ -5,7 +5,7 @@ use crate::apic::{SPURIOUS, TIMER};
 use crate::windows::Line;
 use crate::{apic, timer};
 use abi::{Result, errno::EINVAL, errno::ENOSPC};
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Vectors with a stub. Those from 32 on are interrupts.
@@ -57,7 +57,7 @@ pub fn route(line: Line, handler: Handler, data: usize) -> Result<()> {
 /// The acknowledgement comes first. KVM lets this processor end an interrupt without an exit only until the next exit
 /// ([`apic::end_of_interrupt`]), and a handler that writes to its device makes one. All interrupts are edges or messages, which
 /// do not come again because their device still waits, and interrupts stay off until the handler has returned.
-pub fn handle(vector: usize, hit: &Frame) {
+pub fn handle(vector: usize, hit: &TrapFrame) {
     if vector == SPURIOUS {
         return;
     }

@@ -13,12 +13,12 @@ const FIXED: [u32; 11] = [0x250, 0x258, 0x259, 0x268, 0x269, 0x26a, 0x26b, 0x26c
 const VARIABLE: u64 = 0xff;
 const HAS_FIXED: u64 = 1 << 8;
 /// More than any processor has.
-const VARIABLE_MOST: usize = 32;
+const VARIABLE_MAX: usize = 32;
 /// Of IA32_MTRR_DEF_TYPE.
 const ENABLED: u64 = 1 << 11;
 const CACHE_OFF: u64 = 1 << 30;
 
-const MOST: usize = 2 + FIXED.len() + 2 * VARIABLE_MOST;
+const MOST: usize = 2 + FIXED.len() + 2 * VARIABLE_MAX;
 static VALUES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,7 +28,7 @@ fn registers() -> impl Iterator<Item = u32> {
     let (mtrr, pat) = (features & 1 << 12 != 0, features & 1 << 16 != 0);
     // SAFETY: the processor says that it has the register.
     let offered = if mtrr { unsafe { rdmsr(IA32_MTRRCAP) } } else { 0 };
-    let variable = ((offered & VARIABLE) as usize).min(VARIABLE_MOST);
+    let variable = ((offered & VARIABLE) as usize).min(VARIABLE_MAX);
     let fixed = if offered & HAS_FIXED != 0 { &FIXED[..] } else { &[] };
     pat.then_some(IA32_PAT)
         .into_iter()

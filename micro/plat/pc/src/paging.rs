@@ -163,7 +163,7 @@ unsafe fn show_page(page: u64) -> bool {
         for index in [256 + (page >> 39), page >> 30 & 511] {
             let entry = &mut (*table)[index as usize];
             if *entry & PRESENT == 0 {
-                let Ok(frame) = api_mem::Frame::new() else { return false };
+                let Ok(frame) = api_mem::PageFrame::new() else { return false };
                 *entry = frame.into_raw() | WRITABLE | PRESENT;
             }
             if *entry & LARGE != 0 {
@@ -229,7 +229,7 @@ pub unsafe fn map_stack_page(address: u64, frame: u64) -> Option<()> {
         let entry = &mut (*pd)[((address - STACKS) >> 21) as usize];
         if *entry & PRESENT == 0 {
             // Kept for ever: other stacks share it.
-            *entry = api_mem::Frame::new().ok()?.into_raw() | 3;
+            *entry = api_mem::PageFrame::new().ok()?.into_raw() | 3;
         }
         let pt: *mut Table = physical_to_virtual(*entry & ADDRESS);
         let key = crate::domain::kernel_key();

@@ -29,7 +29,7 @@ const SUBSYSTEM: u8 = 0x2c;
 const CAPABILITIES: u8 = 0x34;
 const INTERRUPT: u8 = 0x3c;
 /// Most capabilities that fit the configuration space: a longer list goes in circles.
-const CAPABILITIES_MOST: usize = 48;
+const CAPABILITIES_MAX: usize = 48;
 
 /// Windows that no firmware placed go here: below the I/O APIC, above what QEMU's firmware uses.
 const WINDOWS: u32 = 0xfd00_0000;
@@ -134,7 +134,7 @@ impl Function {
             return list;
         }
         let mut at = self.read(CAPABILITIES) as u8 & !3;
-        while at != 0 && list.len() < CAPABILITIES_MOST {
+        while at != 0 && list.len() < CAPABILITIES_MAX {
             let header = self.read(at);
             list.push((header as u8, at));
             at = (header >> 8) as u8 & !3;

@@ -16,7 +16,7 @@ use crate::round::Round;
 use crate::topology::{self, Identities};
 use crate::{asm, cpu, descriptors, interrupt, memory_types, paging, physical_to_virtual};
 use alloc::vec::Vec;
-use api_plat::{KernelStack, MOST_CPUS};
+use api_plat::{KernelStack, MAX_CPUS};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use plat_x86::cpu::CPUS;
@@ -27,7 +27,7 @@ use plat_x86::rdtsc;
 static unilith_several: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicU32 = AtomicU32::new(1);
 /// Of the local APICs.
-static IDENTITIES: [AtomicU32; MOST_CPUS] = [const { AtomicU32::new(0) }; MOST_CPUS];
+static IDENTITIES: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
 #[inline]
 pub fn several() -> bool {
@@ -137,7 +137,7 @@ fn unilith_plat_forget_on(processors: u32, start: u64, end: u64) {
         return;
     }
     ROUND.ask(processors, start, end);
-    for index in (0..MOST_CPUS as u32).filter(|index| processors & 1 << index != 0) {
+    for index in (0..MAX_CPUS as u32).filter(|index| processors & 1 << index != 0) {
         send(index, Message::Vector(FORGET as u8));
     }
     while !ROUND.is_over() {
@@ -167,7 +167,7 @@ fn unilith_machine_stop_others() -> u32 {
         return 0;
     }
     let others = others();
-    for index in (0..MOST_CPUS as u32).filter(|index| others & 1 << index != 0) {
+    for index in (0..MAX_CPUS as u32).filter(|index| others & 1 << index != 0) {
         // Its handler finds that this one reports.
         send(index, Message::NonMaskable);
     }

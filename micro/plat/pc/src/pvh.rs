@@ -6,9 +6,9 @@ use core::mem::size_of;
 use pvh::{MAGIC, MapEntry, Module, RAM, StartInfo};
 
 /// Most bytes of a command line that are read: programs' arguments and environment are in it.
-const COMMAND_LINE_MOST: usize = 64 << 10;
+const COMMAND_LINE_MAX: usize = 64 << 10;
 /// Most entries of the memory map that are read.
-const MAP_MOST: u32 = 128;
+const MAP_MAX: u32 = 128;
 
 /// What the start information says.
 pub struct Machine {
@@ -61,7 +61,7 @@ pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
         let mut memory = 0;
         let mut has_start_pages = false;
         let entry_size = size_of::<MapEntry>() as u64;
-        let entries = u64::from(info.memory_map_entries.min(MAP_MOST));
+        let entries = u64::from(info.memory_map_entries.min(MAP_MAX));
         for i in 0..entries {
             let entry: MapEntry = read(info.memory_map + i * entry_size);
             if entry.kind == RAM {
@@ -91,7 +91,7 @@ pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
         let mut command_line: &[u8] = &[];
         if info.command_line != 0 {
             let start: *const u8 = physical_to_virtual(info.command_line);
-            let length = (0..COMMAND_LINE_MOST)
+            let length = (0..COMMAND_LINE_MAX)
                 .find(|i| start.add(*i).read() == 0)
                 .ok_or("the command line is longer than 64 KiB")?;
             command_line = core::slice::from_raw_parts(start, length);

@@ -59,7 +59,7 @@ fn unilith_plat_new_stack() -> Result<KernelStack> {
 fn map(slot: u64) -> Result<()> {
     let start = top_of(slot) - SIZE;
     for page in (start..start + SIZE).step_by(4096) {
-        let frame = api_mem::Frame::new();
+        let frame = api_mem::PageFrame::new();
         // SAFETY: the slot is not in use, and the caller holds the lock.
         let mapped = frame.and_then(|frame| {
             let frame = ManuallyDrop::new(frame);
@@ -88,7 +88,7 @@ fn unmap(start: u64, end: u64) {
     processors::forget_everywhere(start, end);
     for frame in frames.into_iter().filter(|frame| *frame != 0) {
         // SAFETY: the reference was the page table's.
-        drop(unsafe { api_mem::Frame::from_raw(frame) });
+        drop(unsafe { api_mem::PageFrame::from_raw(frame) });
     }
 }
 

@@ -3,11 +3,11 @@
 
 use crate::x86::{IA32_TSC_DEADLINE, wrmsr};
 use crate::{apic, clock, xen};
-use api_plat::{Frame, MOST_CPUS, upcall};
+use api_plat::{MAX_CPUS, TrapFrame, upcall};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// When the kernel wants the interrupt of each processor; `u64::MAX` when it does not.
-static DEADLINES: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(u64::MAX) }; MOST_CPUS];
+static DEADLINES: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(u64::MAX) }; MAX_CPUS];
 /// When the next sample is taken; `u64::MAX` when none is. Samples are taken where there is one processor.
 static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// From one sample to the next.
@@ -62,7 +62,7 @@ fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
 }
 
 /// The interrupt, and the code that it hit; interrupt context.
-pub fn expired(hit: &Frame) {
+pub fn expired(hit: &TrapFrame) {
     if next() == u64::MAX {
         return;
     }

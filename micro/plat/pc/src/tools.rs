@@ -7,13 +7,13 @@ use abi::{PAGE_SIZE, Result, errno::EIO, errno::ENOMEM, errno::ENOSYS};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_mem::Frame;
+use api_mem::PageFrame;
 
 /// The host's name of it.
 const NAME: &[u8] = b"opt/unilith/overlay";
 
 /// Gives each of so many pages of it in turn.
-type Source = fn(usize, &mut dyn FnMut(Frame)) -> Result<()>;
+type Source = fn(usize, &mut dyn FnMut(PageFrame)) -> Result<()>;
 
 /// Where it comes from on monitors that have no firmware configuration device.
 static SOURCE: SpinLock<Option<Source>> = SpinLock::new(None);

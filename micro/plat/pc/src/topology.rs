@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_plat::MOST_CPUS;
+use api_plat::MAX_CPUS;
 
 /// Physical memory that may be read.
 pub trait Physical {
@@ -18,13 +18,13 @@ pub trait Physical {
 /// Identities of the processors' local APICs, each once, as far as they fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identities {
-    ids: [u32; MOST_CPUS],
+    ids: [u32; MAX_CPUS],
     count: usize,
 }
 
 impl Identities {
     fn add(&mut self, id: u32) {
-        if self.count < MOST_CPUS && !self.as_slice().contains(&id) {
+        if self.count < MAX_CPUS && !self.as_slice().contains(&id) {
             self.ids[self.count] = id;
             self.count += 1;
         }
@@ -38,7 +38,7 @@ impl Identities {
 type Result<T> = core::result::Result<T, &'static str>;
 
 /// No table is longer: the largest of real computers have some ten thousand bytes.
-const TABLE_MOST: usize = 64 << 10;
+const TABLE_MAX: usize = 64 << 10;
 /// The first KiB of the extended BIOS data area, and the BIOS's ROM.
 const EBDA_POINTER: u64 = 0x40e;
 const EBDA_BYTES: usize = 1 << 10;
@@ -116,7 +116,7 @@ fn table(memory: &impl Physical, address: u64, signature: &[u8]) -> Result<Optio
         return Ok(None);
     }
     let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-    if !(header.len()..=TABLE_MOST).contains(&length) {
+    if !(header.len()..=TABLE_MAX).contains(&length) {
         return Err("a table of ACPI has a length that cannot be");
     }
     let mut bytes = Vec::new();
@@ -482,7 +482,7 @@ mod tests {
                 }
             }
             if let Ok(found) = find(&memory, 0) {
-                assert!(found.as_slice().len() <= MOST_CPUS);
+                assert!(found.as_slice().len() <= MAX_CPUS);
             }
         }
     }

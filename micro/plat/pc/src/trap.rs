@@ -2,7 +2,7 @@
 //! Interrupts and exceptions, from the IST stack to what all platforms share.
 
 use crate::{domain, interrupt, processors};
-use api_plat::{Entry, Frame};
+use api_plat::{Entry, TrapFrame};
 use core::mem::offset_of;
 use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, move_to_thread, origin};
 use plat_x86::{asm, cpu, crash};
@@ -10,25 +10,25 @@ use plat_x86::{asm, cpu, crash};
 /// RFLAGS.IF
 const INTERRUPTS: u64 = 0x200;
 
-/// An interrupt; on the interrupt stack with interrupts off. Answers 0 to go back, or the Frame, moved to its thread's
+/// An interrupt; on the interrupt stack with interrupts off. Answers 0 to go back, or the TrapFrame, moved to its thread's
 /// stack, for which `kernel_work` is to run.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.unilith_gate")]
-extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
+extern "C" fn unilith_pc_interrupt(frame: &mut TrapFrame, vector: u32) -> u64 {
     let overlay = domain::leave();
     interrupt::handle(vector as usize, frame);
     if let Some(entry) = overlay {
         // The way back into its domain begins on the thread's stack, whether there is work or not.
         let place = move_to_thread(frame);
         place.entry = entry;
-        return place as *mut Frame as u64;
+        return place as *mut TrapFrame as u64;
     }
     match origin(frame) {
-        Origin::Program if cpu::work_is_wanted() => move_to_thread(frame) as *mut Frame as u64,
+        Origin::Program if cpu::work_is_wanted() => move_to_thread(frame) as *mut TrapFrame as u64,
         Origin::Program | Origin::Kernel => 0,
         Origin::Leaving => {
-            // The registers are loaded from the same Frame again.
-            frame.rsp -= offset_of!(Frame, rip) as u64;
+            // The registers are loaded from the same TrapFrame again.
+            frame.rsp -= offset_of!(TrapFrame, rip) as u64;
             frame.rip = asm::unilith_full_check.address();
             0
         }
@@ -39,10 +39,10 @@ extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
 /// [`unilith_trap`] handles, on a stack where that may block, or 0 to go back; does not return for faults of the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.unilith_gate")]
-extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> u64 {
+extern "C" fn unilith_pc_exception(frame: *mut TrapFrame, vector: u32, cr2: u64) -> u64 {
     let overlay = domain::leave();
-    // SAFETY: the stub built the Frame, all but `entry`: in its place the processor (or the stub) pushed the error
-    // code. With a valid value written there it is a Frame.
+    // SAFETY: the stub built the TrapFrame, all but `entry`: in its place the processor (or the stub) pushed the error
+    // code. With a valid value written there it is a TrapFrame.
     let (frame, error) = unsafe {
         let slot = (&raw mut (*frame).entry).cast::<u64>();
         let error = slot.read();
@@ -65,8 +65,8 @@ extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_trap(trap: *mut Trap) -> bool {
-    // SAFETY: `move_off` put the Frame behind the Trap; nobody else has a reference to them.
-    let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
+    // SAFETY: `move_off` put the TrapFrame behind the Trap; nobody else has a reference to them.
+    let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<TrapFrame>()) };
     let takes_turn = processors::several() && !trap.in_kernel;
     if frame.rflags & INTERRUPTS != 0 {
         // SAFETY: they were on where the exception hit, and its frame has left the exception stack.

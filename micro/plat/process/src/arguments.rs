@@ -86,7 +86,7 @@ impl<'a> Arguments<'a> {
                     out.memory = bytes.ok_or(bad("pages of 4096 bytes, 8 MiB to 512 GiB"))?;
                 }
                 "cpus" => {
-                    let count = value.parse().ok().filter(|n| (1..=api_plat::MOST_CPUS as u32).contains(n));
+                    let count = value.parse().ok().filter(|n| (1..=api_plat::MAX_CPUS as u32).contains(n));
                     out.cpus = count.ok_or(bad("1 to 16 processors"))?;
                 }
                 "root" => out.root = descriptor(value).ok_or(bad("a descriptor"))?,

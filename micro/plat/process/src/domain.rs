@@ -16,7 +16,7 @@ use abi::{Result, errno::EOPNOTSUPP};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::domain::{Means, REGION};
-use api_plat::{Entry, Frame, upcall};
+use api_plat::{Entry, TrapFrame, upcall};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use plat_x86::asm::{self, LEAVE_TO_OVERLAY, Label};
@@ -106,9 +106,9 @@ impl Listed {
     }
 }
 
-/// Makes the list for the program of this Frame, on the way out to it.
+/// Makes the list for the program of this TrapFrame, on the way out to it.
 #[unsafe(no_mangle)]
-extern "C" fn unilith_process_domain(frame: &Frame) {
+extern "C" fn unilith_process_domain(frame: &TrapFrame) {
     let writing = frame.entry == Entry::OverlayWriting;
     let mut listed = LISTED.lock();
     let version = Some((writing, host_processes::current(), memory::changes() + stack::changes()));
@@ -134,7 +134,7 @@ pub enum Hit {
 pub fn hit(rip: u64, rsp: u64) -> Hit {
     let way_in = unilith_overlay_check.address()..unilith_overlay_end.address();
     // A program that jumps there by mistake comes with a stack of its own.
-    let frame = cpu::frame_address()..=cpu::frame_address() + size_of::<Frame>() as u64;
+    let frame = cpu::frame_address()..=cpu::frame_address() + size_of::<TrapFrame>() as u64;
     if frame.contains(&rsp) && (way_in.contains(&rip) || asm::resume().contains(&rip)) {
         Hit::WayIn
     } else if signals::alternate_stack().contains(&rsp) {

@@ -23,17 +23,17 @@
 use crate::host::{self, TimeSpec};
 use crate::{code, idle, memory, processors, stack, template};
 use api_lock::SpinLock;
-use api_plat::{FpuState, MOST_CPUS, USER_END};
+use api_plat::{FpuState, MAX_CPUS, USER_END};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use plat_x86::cpu::CPUS;
 use plat_x86::features;
 
 /// Most host processes, with the one that the machine was started as: number 0.
-pub const MOST: usize = api_plat::pages::MOST_PROCESSES;
+pub const MOST: usize = api_plat::pages::MAX_PROCESSES;
 
 /// For each of their threads a futex, by [`turn_of`]: [`RUNS`] or one of the others.
 #[unsafe(no_mangle)]
-static unilith_turns: [AtomicU32; MOST * MOST_CPUS] = [const { AtomicU32::new(NOT_YET) }; MOST * MOST_CPUS];
+static unilith_turns: [AtomicU32; MOST * MAX_CPUS] = [const { AtomicU32::new(NOT_YET) }; MOST * MAX_CPUS];
 /// So many may be made only to find what they show again.
 const FEW: usize = 4;
 /// It is another thread's turn, and this one is on its way to sleep.
@@ -51,8 +51,8 @@ static unilith_soiled: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static unilith_machine_end: AtomicU32 = AtomicU32::new(0);
 const ENDS: u32 = 0x100;
 /// The numbers that the host has for their threads. The first one's is the process' as well.
-static THREADS: [Threads; MOST] = [const { [const { AtomicU32::new(0) }; MOST_CPUS] }; MOST];
-type Threads = [AtomicU32; MOST_CPUS];
+static THREADS: [Threads; MOST] = [const { [const { AtomicU32::new(0) }; MAX_CPUS] }; MOST];
+type Threads = [AtomicU32; MAX_CPUS];
 /// The assembly takes the host process out of the number of a turn by a mask and a shift.
 pub const MASK: usize = MOST - 1;
 pub const SHIFT: u32 = MOST.ilog2();
@@ -74,7 +74,7 @@ struct Pool {
     /// There will be no more.
     is_full: bool,
     /// Extended registers of each processor on their way from one to the next.
-    fpu: [Option<FpuState>; MOST_CPUS],
+    fpu: [Option<FpuState>; MAX_CPUS],
 }
 
 static POOL: SpinLock<Pool> = SpinLock::new(Pool {
@@ -83,12 +83,12 @@ static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     count: 0,
     made: 1,
     is_full: false,
-    fpu: [const { None }; MOST_CPUS],
+    fpu: [const { None }; MAX_CPUS],
 });
 
 /// RSP of the kernel while a processor goes from one process to the next.
 #[unsafe(no_mangle)]
-static unilith_handed_stacks: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
+static unilith_handed_stacks: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
 unsafe extern "C" {
     /// Wakes the thread whose turn is `to`, which goes on here; this one waits.

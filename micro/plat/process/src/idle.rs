@@ -7,10 +7,10 @@
 //! processor idles.
 
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
-use crate::host_processes::MOST as MOST_HOST;
+use crate::host_processes::MOST as MAX_HOST;
 use crate::processors;
 use abi::errno::EAGAIN;
-use api_plat::{Frame, MOST_CPUS, upcall};
+use api_plat::{MAX_CPUS, TrapFrame, upcall};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use plat_x86::cpu::{self, CPUS, Cpu};
 
@@ -59,14 +59,14 @@ const POLLS: u32 = 1;
 /// For nothing but work.
 const SLEEPS: u32 = 2;
 
-static WAITS: [Waits; MOST_CPUS] =
-    [const { Waits { deadline: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) } }; MOST_CPUS];
+static WAITS: [Waits; MAX_CPUS] =
+    [const { Waits { deadline: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) } }; MAX_CPUS];
 
 /// When the timer of each processor in each host process expires; `u64::MAX` when it is off. Only that processor's thread in that host process
 /// stores here, so the word and the host's timer cannot disagree: whoever takes the signal, the processor or the thread while it waits
 /// for its turn, says that the timer is off.
-static ARMED: [Armed; MOST_HOST] = [const { [const { AtomicU64::new(u64::MAX) }; MOST_CPUS] }; MOST_HOST];
-type Armed = [AtomicU64; MOST_CPUS];
+static ARMED: [Armed; MAX_HOST] = [const { [const { AtomicU64::new(u64::MAX) }; MAX_CPUS] }; MAX_HOST];
+type Armed = [AtomicU64; MAX_CPUS];
 
 fn armed() -> &'static AtomicU64 {
     &ARMED[crate::host_processes::current()][api_plat::cpu() as usize]
@@ -240,7 +240,7 @@ fn unilith_plat_set_sampling(interval_ns: u64) {
 }
 
 /// Looks at the code that was hit, if it is time.
-fn sample(now: u64, hit: &Frame) {
+fn sample(now: u64, hit: &TrapFrame) {
     if now >= SAMPLE.load(Ordering::Relaxed) {
         // Samples that were missed are not made up for.
         SAMPLE.store(now + INTERVAL.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -257,7 +257,7 @@ fn expire(now: u64) {
 }
 
 /// The timer of the host expired, and hit this code; interrupt context.
-pub fn tick(hit: &Frame) {
+pub fn tick(hit: &TrapFrame) {
     armed().store(u64::MAX, Ordering::Relaxed);
     if TRACED.swap(false, Ordering::Relaxed) {
         crate::console::stop();

@@ -4,7 +4,7 @@
 use crate::domain::{self, Closed};
 use crate::filter::SHARED_FUTEXES;
 use crate::{host, host_processes, idle, signals, template};
-use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame};
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, TrapFrame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
 use plat_x86::asm::PROGRAM_FLAGS;
@@ -59,10 +59,10 @@ global_asm!(
     INSIDE = const offset_of!(Closed, inside),
     OUTSIDE = const offset_of!(Closed, outside),
     SIZE = const size_of::<Closed>(),
-    CS = const offset_of!(Frame, cs),
-    SS = const offset_of!(Frame, ss),
-    RFLAGS = const offset_of!(Frame, rflags),
-    ENTRY = const offset_of!(Frame, entry),
+    CS = const offset_of!(TrapFrame, cs),
+    SS = const offset_of!(TrapFrame, ss),
+    RFLAGS = const offset_of!(TrapFrame, rflags),
+    ENTRY = const offset_of!(TrapFrame, entry),
     CODE = const CODE_SEGMENT,
     DATA = const DATA_SEGMENT,
     PROGRAM_FLAGS = const PROGRAM_FLAGS,

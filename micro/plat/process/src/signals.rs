@@ -15,7 +15,7 @@ use crate::host;
 use crate::{console, host_processes, idle, processors, stack, template};
 use abi::Result;
 use api_plat::domain::GATE;
-use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status, upcall};
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Status, TrapFrame, upcall};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use plat_x86::asm::Label;
@@ -107,8 +107,8 @@ const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
 
 impl Context {
     /// The registers, but for XMM.
-    fn general(&self) -> Frame {
-        Frame {
+    fn general(&self) -> TrapFrame {
+        TrapFrame {
             xmm: [[0; 2]; 16],
             orig_rax: u64::MAX,
             r15: self.r15,
@@ -136,7 +136,7 @@ impl Context {
     }
 
     /// All of them.
-    fn frame(&self) -> Frame {
+    fn frame(&self) -> TrapFrame {
         let mut frame = self.general();
         if !self.extended.is_null() {
             // SAFETY: the host wrote an FXSAVE area there.
@@ -145,7 +145,7 @@ impl Context {
         frame
     }
 
-    /// Gives the processor the extended state back that the signal found; the XMM registers are in the Frame.
+    /// Gives the processor the extended state back that the signal found; the XMM registers are in the TrapFrame.
     fn load_extended(&self) {
         if self.extended.is_null() {
             return;
@@ -309,8 +309,8 @@ fn interrupt(context: &mut Context, overlay: Option<Entry>) -> u64 {
             0
         }
         Origin::Leaving => {
-            // The registers are loaded from the same Frame again.
-            context.rsp -= core::mem::offset_of!(Frame, rip) as u64;
+            // The registers are loaded from the same TrapFrame again.
+            context.rsp -= core::mem::offset_of!(TrapFrame, rip) as u64;
             context.rip = plat_x86::asm::unilith_full_check.address();
             0
         }
@@ -380,8 +380,8 @@ pub fn trapped_calls() -> u64 {
 /// Handles a trap on the thread's stack. Answers true when the kernel was hit and goes on.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_trap(trap: *mut Trap) -> bool {
-    // SAFETY: it was put there with its Frame behind it; nobody else has a reference to them.
-    let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
+    // SAFETY: it was put there with its TrapFrame behind it; nobody else has a reference to them.
+    let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<TrapFrame>()) };
     if processors::several() && !trap.in_kernel {
         processors::unilith_kernel_lock();
     }

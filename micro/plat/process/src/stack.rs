@@ -9,7 +9,7 @@ use abi::{PAGE_SIZE, Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_mem::{Frame, Pages};
+use api_mem::{PageFrame, Pages};
 use api_plat::KernelStack;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -194,7 +194,7 @@ impl Slots {
         let physical = u64::from(PAGES[slot as usize].swap(0, Ordering::Relaxed)) * PAGE;
         for at in (physical..physical + SIZE).step_by(PAGE_SIZE) {
             // SAFETY: `into_raw` gave one count of each page, which the slot alone held, and nothing shows them any more.
-            drop(unsafe { Frame::from_raw(at) });
+            drop(unsafe { PageFrame::from_raw(at) });
         }
         self.closed.push(slot);
     }

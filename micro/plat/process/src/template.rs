@@ -18,7 +18,7 @@ use crate::host_processes::{self, MOST};
 use crate::memory::Shares;
 use crate::{boot, confine, idle, memory, processors, signals};
 use abi::{Result, errno::EAGAIN, errno::EINTR};
-use api_plat::MOST_CPUS;
+use api_plat::MAX_CPUS;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use plat_x86::asm::Label;
@@ -76,11 +76,11 @@ pub fn socket() -> i32 {
 
 /// Answer of a process that was made: the host's numbers of its threads, the process' first, or 0 where the host refused it
 /// something.
-type Threads = [u32; MOST_CPUS];
-type Answer = [u8; 4 * MOST_CPUS];
+type Threads = [u32; MAX_CPUS];
+type Answer = [u8; 4 * MAX_CPUS];
 
 fn encode(threads: Threads) -> Answer {
-    let mut answer: Answer = [0; 4 * MOST_CPUS];
+    let mut answer: Answer = [0; 4 * MAX_CPUS];
     for (bytes, thread) in answer.chunks_exact_mut(4).zip(threads) {
         bytes.copy_from_slice(&thread.to_ne_bytes());
     }
@@ -94,7 +94,7 @@ pub fn request(index: usize) -> Result<Threads> {
         return Err(EAGAIN);
     }
     host::write_all(socket, &[index as u8]);
-    let mut answer: Answer = [0; 4 * MOST_CPUS];
+    let mut answer: Answer = [0; 4 * MAX_CPUS];
     loop {
         match host::read(socket, &mut answer) {
             Err(EINTR) => {}
@@ -103,7 +103,7 @@ pub fn request(index: usize) -> Result<Threads> {
             _ => return Err(EAGAIN),
         }
     }
-    let mut threads = [0; MOST_CPUS];
+    let mut threads = [0; MAX_CPUS];
     for (thread, bytes) in threads.iter_mut().zip(answer.chunks_exact(4)) {
         *thread = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
@@ -187,7 +187,7 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
             Ok(0) => become_process(&shares, pair, number, confine::disks(arguments)),
             Ok(_) => {}
             Err(_) => {
-                host::write_all(pair[1], &encode([0; MOST_CPUS]));
+                host::write_all(pair[1], &encode([0; MAX_CPUS]));
             }
         }
     }
@@ -201,7 +201,7 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
 /// before the filter.
 fn become_process(shares: &Shares, pair: [i32; 2], number: usize, disks: Range<i32>) -> ! {
     let prepared = prepare(shares, number, disks);
-    let threads = prepared.as_ref().map_or([0; MOST_CPUS], |(_, threads)| *threads);
+    let threads = prepared.as_ref().map_or([0; MAX_CPUS], |(_, threads)| *threads);
     host::write_all(pair[1], &encode(threads));
     // SAFETY: the template's end of the socket is nothing to this process.
     let _ = unsafe { host::call(host::CLOSE, [pair[1] as u64, 0, 0, 0, 0, 0]) };
@@ -219,7 +219,7 @@ fn become_process(shares: &Shares, pair: [i32; 2], number: usize, disks: Range<i
             host::leave(1);
         }
         (*GO).store(1, Ordering::Release);
-        let _ = host::call(host::FUTEX, [GO as u64, SHARED_FUTEXES[1].into(), MOST_CPUS as u64, 0, 0, 0]);
+        let _ = host::call(host::FUTEX, [GO as u64, SHARED_FUTEXES[1].into(), MAX_CPUS as u64, 0, 0, 0]);
     }
     wait_for_turn(0)
 }

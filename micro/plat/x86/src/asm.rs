@@ -2,7 +2,7 @@
 //! What Rust sees of the assembly (`image.rs`).
 
 use crate::trap::Trap;
-use api_plat::{FastCall, Frame};
+use api_plat::{FastCall, TrapFrame};
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,7 +13,7 @@ pub const PROGRAM_FLAGS: u32 = 0x25_0dd5;
 /// Numbers the fast path looks up.
 pub const FAST_NUMBERS: usize = 512;
 
-/// Calls that are entered without a Frame, by number; null where there is none.
+/// Calls that are entered without a TrapFrame, by number; null where there is none.
 pub static FAST_CALLS: [AtomicPtr<()>; FAST_NUMBERS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; FAST_NUMBERS];
 
@@ -27,9 +27,9 @@ fn unilith_plat_clear_fast_call(number: u32) {
     FAST_CALLS[number as usize].store(core::ptr::null_mut(), Ordering::Relaxed);
 }
 
-// The processor pushes SS, RSP, RFLAGS, CS and RIP at a multiple of 16, and the stubs build the Frame around them.
-const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
-const _: () = assert!(size_of::<Frame>() - offset_of!(Frame, rip) == 5 * 8);
+// The processor pushes SS, RSP, RFLAGS, CS and RIP at a multiple of 16, and the stubs build the TrapFrame around them.
+const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
+const _: () = assert!(size_of::<TrapFrame>() - offset_of!(TrapFrame, rip) == 5 * 8);
 const _: () = assert!(size_of::<Trap>().is_multiple_of(16));
 
 /// Where the way out to an overlay program goes on: the platform's code that takes its domain up. Null without domains.

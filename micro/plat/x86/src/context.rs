@@ -6,19 +6,19 @@ use crate::{asm, cpu};
 use abi::{Result, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_plat::{Context, FpuBlock, FpuState, Frame};
+use api_plat::{Context, FpuBlock, FpuState, TrapFrame};
 use core::arch::x86_64::{_fxrstor64, _fxsave64};
 use core::mem::size_of;
 
 #[unsafe(no_mangle)]
 unsafe fn unilith_plat_activate(stack_top: u64, fs_base: u64) {
-    cpu::set_frame_address(stack_top - size_of::<Frame>() as u64);
+    cpu::set_frame_address(stack_top - size_of::<TrapFrame>() as u64);
     set_fs_base(fs_base);
 }
 
 unsafe extern "C" {
     fn unilith_switch(from: *mut Context, to: *const Context);
-    fn unilith_enter_program(frame: *const Frame) -> !;
+    fn unilith_enter_program(frame: *const TrapFrame) -> !;
 }
 
 #[unsafe(no_mangle)]
@@ -28,7 +28,7 @@ unsafe fn unilith_plat_switch(from: *mut Context, to: *const Context) {
 }
 
 #[unsafe(no_mangle)]
-unsafe fn unilith_plat_enter_program(frame: *const Frame) -> ! {
+unsafe fn unilith_plat_enter_program(frame: *const TrapFrame) -> ! {
     // SAFETY: by the caller's word.
     unsafe { unilith_enter_program(frame) }
 }
@@ -43,8 +43,8 @@ unsafe fn unilith_plat_start_thread(
     entry: extern "C" fn(usize) -> !,
     argument: usize,
 ) {
-    // Below the place of the Frame, so that entering the program overwrites nothing that is in use.
-    let words = (stack_top as usize - size_of::<Frame>()) as *mut [u64; SWITCH_WORDS];
+    // Below the place of the TrapFrame, so that entering the program overwrites nothing that is in use.
+    let words = (stack_top as usize - size_of::<TrapFrame>()) as *mut [u64; SWITCH_WORDS];
     // SAFETY: the caller's stack has room, and nothing runs on it yet.
     unsafe {
         let words = words.sub(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each processor has of its own, reached through GS.
 
-use api_plat::MOST_CPUS;
+use api_plat::MAX_CPUS;
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// The block of one processor. GS base points to it; assembly and the vDSO know the fields.
 #[repr(C, align(64))]
 pub struct Cpu {
-    /// Where the Frame of the running thread goes.
+    /// Where the TrapFrame of the running thread goes.
     pub frame: UnsafeCell<u64>,
     /// Not 0: `kernel_work` is wanted before the program goes on. Other processors may ask for it as well.
     pub work: AtomicU32,
@@ -36,7 +36,7 @@ pub const TRACING: u32 = 1;
 unsafe impl Sync for Cpu {}
 
 /// The blocks of all processors; the first one boots.
-pub static CPUS: [Cpu; MOST_CPUS] = [const {
+pub static CPUS: [Cpu; MAX_CPUS] = [const {
     Cpu {
         frame: UnsafeCell::new(0),
         work: AtomicU32::new(0),
@@ -47,7 +47,7 @@ pub static CPUS: [Cpu; MOST_CPUS] = [const {
         timer: AtomicU32::new(0),
         owner: AtomicU32::new(0),
     }
-}; MOST_CPUS];
+}; MAX_CPUS];
 
 /// The address of the block of processor `index`, for its GS base.
 pub fn block(index: usize) -> u64 {
@@ -149,7 +149,7 @@ pub fn work_is_wanted() -> bool {
     work != 0
 }
 
-/// Where the Frame of the running thread goes.
+/// Where the TrapFrame of the running thread goes.
 pub fn frame_address() -> u64 {
     let frame;
     // SAFETY: GS points to this processor's block.
@@ -160,7 +160,7 @@ pub fn frame_address() -> u64 {
     frame
 }
 
-/// Makes `frame` the place for the Frame of the running thread.
+/// Makes `frame` the place for the TrapFrame of the running thread.
 pub fn set_frame_address(frame: u64) {
     // SAFETY: GS points to this processor's block.
     unsafe {

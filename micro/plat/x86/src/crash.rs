@@ -2,7 +2,7 @@
 //! Reports of the kernel's own faults.
 
 use crate::{asm, machine, rdtsc};
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ impl Write for Raw {
 }
 
 /// Most return addresses a report shows.
-const BACKTRACE_MOST: usize = 24;
+const BACKTRACE_MAX: usize = 24;
 
 /// One line for the user, without the heap.
 struct Line {
@@ -105,7 +105,7 @@ pub fn panic(info: &PanicInfo<'_>) -> ! {
 }
 
 /// An exception that the kernel itself raised.
-pub fn exception(frame: &Frame, vector: u32, error: u64, cr2: u64) -> ! {
+pub fn exception(frame: &TrapFrame, vector: u32, error: u64, cr2: u64) -> ! {
     begin();
     let name = match vector {
         0 => "divide error",
@@ -155,7 +155,7 @@ fn backtrace(rsp: u64) {
     let mut shown = 0;
     let mut at = rsp & !7;
     // Up to the end of the stack, in steps whose page is known to be mapped.
-    while shown < BACKTRACE_MOST && machine::stack_holds(at, at + 8) {
+    while shown < BACKTRACE_MAX && machine::stack_holds(at, at + 8) {
         // SAFETY: it lies in the mapped part of a kernel stack.
         let value = unsafe { (at as *const u64).read() };
         if text.contains(&value) || tools.contains(&value) {

@@ -3,7 +3,7 @@
 
 use crate::asm::{FAST_CALLS, FAST_NUMBERS, LEAVE_TO_OVERLAY, PROGRAM_FLAGS};
 use crate::{clock::ClockPage, cpu::Cpu, trap::Trap};
-use api_plat::{FRAME_VECTORS, Frame};
+use api_plat::{FRAME_VECTORS, TrapFrame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
 
@@ -20,31 +20,31 @@ global_asm!(
     LEAVE_TO_OVERLAY = sym LEAVE_TO_OVERLAY,
     FAST_NUMBERS = const FAST_NUMBERS,
     PROGRAM_FLAGS = const PROGRAM_FLAGS,
-    FRAME_SIZE = const size_of::<Frame>(),
+    FRAME_SIZE = const size_of::<TrapFrame>(),
     FRAME_VECTORS = const FRAME_VECTORS,
     TRAP_SIZE = const size_of::<Trap>(),
-    ORIG_RAX = const offset_of!(Frame, orig_rax),
-    R15 = const offset_of!(Frame, r15),
-    R14 = const offset_of!(Frame, r14),
-    R13 = const offset_of!(Frame, r13),
-    R12 = const offset_of!(Frame, r12),
-    RBP = const offset_of!(Frame, rbp),
-    RBX = const offset_of!(Frame, rbx),
-    R11 = const offset_of!(Frame, r11),
-    R10 = const offset_of!(Frame, r10),
-    R9 = const offset_of!(Frame, r9),
-    R8 = const offset_of!(Frame, r8),
-    RDI = const offset_of!(Frame, rdi),
-    RSI = const offset_of!(Frame, rsi),
-    RDX = const offset_of!(Frame, rdx),
-    RCX = const offset_of!(Frame, rcx),
-    RAX = const offset_of!(Frame, rax),
-    ENTRY = const offset_of!(Frame, entry),
-    RIP = const offset_of!(Frame, rip),
-    CS = const offset_of!(Frame, cs),
-    RFLAGS = const offset_of!(Frame, rflags),
-    RSP = const offset_of!(Frame, rsp),
-    SS = const offset_of!(Frame, ss),
+    ORIG_RAX = const offset_of!(TrapFrame, orig_rax),
+    R15 = const offset_of!(TrapFrame, r15),
+    R14 = const offset_of!(TrapFrame, r14),
+    R13 = const offset_of!(TrapFrame, r13),
+    R12 = const offset_of!(TrapFrame, r12),
+    RBP = const offset_of!(TrapFrame, rbp),
+    RBX = const offset_of!(TrapFrame, rbx),
+    R11 = const offset_of!(TrapFrame, r11),
+    R10 = const offset_of!(TrapFrame, r10),
+    R9 = const offset_of!(TrapFrame, r9),
+    R8 = const offset_of!(TrapFrame, r8),
+    RDI = const offset_of!(TrapFrame, rdi),
+    RSI = const offset_of!(TrapFrame, rsi),
+    RDX = const offset_of!(TrapFrame, rdx),
+    RCX = const offset_of!(TrapFrame, rcx),
+    RAX = const offset_of!(TrapFrame, rax),
+    ENTRY = const offset_of!(TrapFrame, entry),
+    RIP = const offset_of!(TrapFrame, rip),
+    CS = const offset_of!(TrapFrame, cs),
+    RFLAGS = const offset_of!(TrapFrame, rflags),
+    RSP = const offset_of!(TrapFrame, rsp),
+    SS = const offset_of!(TrapFrame, ss),
 );
 
 global_asm!(

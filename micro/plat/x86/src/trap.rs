@@ -2,10 +2,10 @@
 //! Interrupts and exceptions, from the stack they came on to where they are handled.
 
 use crate::{asm, cpu, crash, machine};
-use api_plat::{Access, Entry, Exception, FaultOutcome, Frame, USER_END, upcall};
+use api_plat::{Access, Entry, Exception, FaultOutcome, TrapFrame, USER_END, upcall};
 use core::mem::{offset_of, size_of};
 
-/// An exception on its way: lies directly below its [`Frame`] on the stack where it is handled.
+/// An exception on its way: lies directly below its [`TrapFrame`] on the stack where it is handled.
 #[repr(C, align(16))]
 pub struct Trap {
     pub error: u64,
@@ -38,13 +38,13 @@ const RED_ZONE: u64 = 128;
 pub enum Origin {
     Program,
     Kernel,
-    /// At the IRET out of the kernel, with the Frame still below RSP.
+    /// At the IRET out of the kernel, with the TrapFrame still below RSP.
     Leaving,
 }
 
 /// Tells where the frame comes from, and moves it out of the way out of the kernel: a frame in the middle of it goes
 /// back to where pending work is looked for, one at its last jump has arrived in the program.
-pub fn origin(frame: &mut Frame) -> Origin {
+pub fn origin(frame: &mut TrapFrame) -> Origin {
     let rip = frame.rip;
     // Kernel code has its RSP in the kernel's half but for a few instructions of the entry; so a RIP that is neither
     // the program's nor kernel code is a wild jump of the program.
@@ -72,7 +72,7 @@ pub fn origin(frame: &mut Frame) -> Origin {
 
 /// Clears the program's flag that an instruction of the kernel ran into: a jump into the kernel leaves all flags as they are,
 /// where SYSCALL clears those in IA32_FMASK. Answers whether there was one; the kernel goes on where it was then.
-pub fn clear_flag(frame: &mut Frame, vector: u32) -> bool {
+pub fn clear_flag(frame: &mut TrapFrame, vector: u32) -> bool {
     let flag = match vector {
         DEBUG => TRAP_FLAG,
         GENERAL_PROTECTION => NESTED_TASK,
@@ -87,10 +87,10 @@ pub fn clear_flag(frame: &mut Frame, vector: u32) -> bool {
 }
 
 /// Copies a program's frame to the top of the running thread's kernel stack, which is empty while the program runs.
-pub fn move_to_thread(frame: &Frame) -> &'static mut Frame {
+pub fn move_to_thread(frame: &TrapFrame) -> &'static mut TrapFrame {
     // SAFETY: `activate` named a place of this size at the top of the thread's kernel stack, and nothing is on that
     // stack while the program runs.
-    let place = unsafe { &mut *(cpu::frame_address() as *mut Frame) };
+    let place = unsafe { &mut *(cpu::frame_address() as *mut TrapFrame) };
     *place = *frame;
     place.entry = Entry::Full;
     place
@@ -98,22 +98,22 @@ pub fn move_to_thread(frame: &Frame) -> &'static mut Frame {
 
 /// Moves an exception's frame to the stack where it may be handled; answers where the [`Trap`] is that
 /// [`handle`] takes, directly below the frame's copy. Does not return for faults of the kernel.
-pub fn move_off(frame: &mut Frame, vector: u32, error: u64, address: u64) -> u64 {
+pub fn move_off(frame: &mut TrapFrame, vector: u32, error: u64, address: u64) -> u64 {
     let (place, in_kernel) = match origin(frame) {
-        Origin::Program => (move_to_thread(frame) as *mut Frame as u64, false),
+        Origin::Program => (move_to_thread(frame) as *mut TrapFrame as u64, false),
         // IRET refused the program's RIP (a signal handler may have made it non-canonical): the program's fault.
-        Origin::Leaving => (frame.rsp - offset_of!(Frame, rip) as u64, false),
+        Origin::Leaving => (frame.rsp - offset_of!(TrapFrame, rip) as u64, false),
         Origin::Kernel => {
             let expected = is_absent(error, address) || api_user::fault_fixup(frame.rip).is_some();
             if vector != PAGE_FAULT || !expected {
                 crash::exception(frame, vector, error, address);
             }
-            let place = (frame.rsp - RED_ZONE - size_of::<Frame>() as u64) & !15;
+            let place = (frame.rsp - RED_ZONE - size_of::<TrapFrame>() as u64) & !15;
             if !machine::stack_holds(place - size_of::<Trap>() as u64, frame.rsp) {
                 crash::exception(frame, vector, error, address);
             }
             // SAFETY: it lies on the stack of the code that was hit, below what that code may use.
-            unsafe { (place as *mut Frame).write(*frame) };
+            unsafe { (place as *mut TrapFrame).write(*frame) };
             (place, true)
         }
     };
@@ -121,7 +121,7 @@ pub fn move_off(frame: &mut Frame, vector: u32, error: u64, address: u64) -> u64
 }
 
 /// As [`move_off`] for an exception of an overlay program, which was in the domain of `entry`.
-pub fn move_off_overlay(frame: &Frame, mut vector: u32, error: u64, address: u64, entry: Entry) -> u64 {
+pub fn move_off_overlay(frame: &TrapFrame, mut vector: u32, error: u64, address: u64, entry: Entry) -> u64 {
     let place = move_to_thread(frame);
     place.entry = entry;
     // Interrupts are on in programs; one that got at the flag has done so by accident.
@@ -134,26 +134,26 @@ pub fn move_off_overlay(frame: &Frame, mut vector: u32, error: u64, address: u64
         place.orig_rax = frame.rax as i32 as i64 as u64;
         vector = SYSTEM_CALL;
     }
-    lay(place as *mut Frame as u64, Trap { error, address, vector, in_kernel: false })
+    lay(place as *mut TrapFrame as u64, Trap { error, address, vector, in_kernel: false })
 }
 
 /// As [`move_off_overlay`] for what is no exception.
-pub fn move_off_in_domain(frame: &Frame, vector: u32, entry: Entry) -> u64 {
+pub fn move_off_in_domain(frame: &TrapFrame, vector: u32, entry: Entry) -> u64 {
     let place = move_to_thread(frame);
     place.entry = entry;
-    lay(place as *mut Frame as u64, Trap { error: 0, address: 0, vector, in_kernel: false })
+    lay(place as *mut TrapFrame as u64, Trap { error: 0, address: 0, vector, in_kernel: false })
 }
 
 /// As [`move_off`] for what is no exception: the program was hit, and the platform handles `vector` itself.
-pub fn move_off_program(frame: &Frame, vector: u32) -> u64 {
-    let place = move_to_thread(frame) as *mut Frame as u64;
+pub fn move_off_program(frame: &TrapFrame, vector: u32) -> u64 {
+    let place = move_to_thread(frame) as *mut TrapFrame as u64;
     lay(place, Trap { error: 0, address: 0, vector, in_kernel: false })
 }
 
-/// Puts the trap below the Frame at `place`.
+/// Puts the trap below the TrapFrame at `place`.
 fn lay(place: u64, trap: Trap) -> u64 {
     let at = place - size_of::<Trap>() as u64;
-    // SAFETY: below a Frame on the same stack, of which nothing else uses that part.
+    // SAFETY: below a TrapFrame on the same stack, of which nothing else uses that part.
     unsafe { (at as *mut Trap).write(trap) };
     at
 }
@@ -164,7 +164,7 @@ fn is_absent(error: u64, address: u64) -> bool {
 }
 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
-pub fn handle(trap: &Trap, frame: &mut Frame) -> bool {
+pub fn handle(trap: &Trap, frame: &mut TrapFrame) -> bool {
     if trap.vector == SYSTEM_CALL {
         upcall::unilith_kernel_overlay_call(frame);
         return false;

@@ -20,7 +20,7 @@ pub const OLD_ADJUSTMENT: Row =
 
 /// OOM_DISABLE and OOM_ADJUST_MAX of oom_adj.
 const OLD_NEVER: i32 = -17;
-const OLD_MOST: i32 = 15;
+const OLD_MAX: i32 = 15;
 
 fn number(bytes: &[u8]) -> Result<i32> {
     let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
@@ -53,7 +53,7 @@ fn set_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
 
 fn old_adjustment(key: Key) -> Result<Vec<u8>> {
     let shown = match of(key)?.family.oom_adjustment.load(Ordering::Relaxed) {
-        out_of_memory::MOST => OLD_MOST,
+        out_of_memory::MOST => OLD_MAX,
         now => now * -OLD_NEVER / out_of_memory::MOST,
     };
     text(format!("{shown}\n"))
@@ -61,8 +61,8 @@ fn old_adjustment(key: Key) -> Result<Vec<u8>> {
 
 fn set_old_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
     match number(bytes)? {
-        OLD_MOST => set(key, out_of_memory::MOST),
-        new @ OLD_NEVER..OLD_MOST => set(key, new * out_of_memory::MOST / -OLD_NEVER),
+        OLD_MAX => set(key, out_of_memory::MOST),
+        new @ OLD_NEVER..OLD_MAX => set(key, new * out_of_memory::MOST / -OLD_NEVER),
         _ => Err(EINVAL),
     }
 }

@@ -2,12 +2,12 @@
 //! System calls of a program that is linked with its kernel: each is a function of its own, `unilith_call_NAME`, which
 //! the linker finds by name. A call that the program does not make is in no image, nor is what only that call needs.
 //!
-//! The assembly of the kernel image (`linked.s`) enters these functions with the [`Frame`] of the call. It has the
+//! The assembly of the kernel image (`linked.s`) enters these functions with the [`TrapFrame`] of the call. It has the
 //! arguments and the callee-saved registers of the program; the others are lost to any function call.
 
 use super::{RESTART, RESTART_NO_HANDLER, leave};
 use abi::{Result, errno::ENOSYS};
-use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status};
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Status, TrapFrame};
 use core::sync::atomic::{AtomicBool, Ordering};
 use task::call::{Call, Handler};
 use task::cpu_time;
@@ -15,7 +15,7 @@ use task::cpu_time;
 /// RFLAGS of a program at a function call: interrupts on, and the bit that is always set.
 const FLAGS: u64 = 0x202;
 
-/// What the assembly goes on with: RAX for the program, or all of its registers from the Frame.
+/// What the assembly goes on with: RAX for the program, or all of its registers from the TrapFrame.
 #[repr(C)]
 pub struct Outcome {
     rax: u64,
@@ -24,7 +24,7 @@ pub struct Outcome {
 
 /// Serves a function of the kernel's that a linked program calls and that may block.
 #[inline(always)]
-pub fn serve(handler: Handler, frame: &mut Frame) -> Outcome {
+pub fn serve(handler: Handler, frame: &mut TrapFrame) -> Outcome {
     if cpu_time::is_on() {
         cpu_time::entered();
     }
@@ -46,7 +46,7 @@ pub fn serve(handler: Handler, frame: &mut Frame) -> Outcome {
 /// The handler replaced the registers (`None`), or a signal interrupted the call.
 #[cold]
 #[inline(never)]
-fn end(handler: Handler, frame: &mut Frame, result: Option<Result<usize>>) -> Outcome {
+fn end(handler: Handler, frame: &mut TrapFrame, result: Option<Result<usize>>) -> Outcome {
     if let Some(Err(e)) = result {
         (frame.rax, frame.rcx, frame.r11) = (e.to_return() as u64, frame.rip, FLAGS);
         (frame.cs, frame.ss, frame.rflags) = (CODE_SEGMENT, DATA_SEGMENT, FLAGS);
@@ -59,7 +59,7 @@ fn end(handler: Handler, frame: &mut Frame, result: Option<Result<usize>>) -> Ou
 }
 
 /// Makes an interrupted call again; `handler` is what [`end`] gave.
-pub(super) fn again(handler: u64, frame: &mut Frame) -> Option<Result<usize>> {
+pub(super) fn again(handler: u64, frame: &mut TrapFrame) -> Option<Result<usize>> {
     // SAFETY: it is the address of a `Handler`. Between `end` and here it may have been in the frame of a signal, in the
     // program's memory; program and kernel have the same rights, so no boundary is crossed.
     let handler: Handler = unsafe { core::mem::transmute(handler as usize) };
@@ -76,7 +76,7 @@ pub(super) fn again(handler: u64, frame: &mut Frame) -> Option<Result<usize>> {
 }
 
 /// The program has an instruction `syscall` of its own: nothing was linked for it.
-pub(super) fn by_instruction(frame: &mut Frame) {
+pub(super) fn by_instruction(frame: &mut TrapFrame) {
     /// clock_gettime and clock_getres: the vDSO hands on the clocks that it does not read, such as those of processor time. Where it
     /// answers ENOSYS the C library makes the call itself.
     const OF_VDSO: [u64; 2] = [228, 229];
@@ -97,7 +97,7 @@ macro_rules! export {
     ($name:ident $($path:ident)+) => {
         const _: () = {
             #[unsafe(export_name = concat!("unilith_call_", stringify!($name)))]
-            extern "C" fn call(frame: &mut Frame) -> Outcome {
+            extern "C" fn call(frame: &mut TrapFrame) -> Outcome {
                 const HANDLER: Option<Handler> = guarded!($name Some(crate::calls::$($path)::+ as Handler));
                 match HANDLER {
                     Some(handler) => serve(handler, frame),
@@ -128,7 +128,7 @@ syscall_table::system_calls!(all);
 /// syscall(3) with a number that is no constant where it is called. Only an image that has such a call has this function, and
 /// with it the table of all handlers.
 #[unsafe(no_mangle)]
-extern "C" fn unilith_call_any(frame: &mut Frame) -> Outcome {
+extern "C" fn unilith_call_any(frame: &mut TrapFrame) -> Outcome {
     match super::HANDLERS.get(frame.orig_rax as usize) {
         Some(Some(handler)) => serve(*handler, frame),
         _ => Outcome { rax: ENOSYS.to_return() as u64, has_registers: 0 },

@@ -2,13 +2,13 @@
 //! The arguments of one system call.
 
 use abi::{Result, errno::EINVAL};
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use api_user::UserPtr;
 
 /// One system call being served.
 pub struct Call<'a> {
     /// All registers of the program. A handler that replaces them (rt_sigreturn, execve) sets `keep_registers`.
-    pub frame: &'a mut Frame,
+    pub frame: &'a mut TrapFrame,
     /// The result is not stored to RAX.
     pub keep_registers: bool,
 }

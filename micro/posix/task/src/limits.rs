@@ -30,7 +30,7 @@ const MEMORY_LIMITS: [usize; 4] = [RLIMIT_STACK, RLIMIT_AS, RLIMIT_DATA, RLIMIT_
 pub const RLIM_INFINITY: u64 = u64::MAX;
 
 /// Most descriptors of a process (Linux' default `fs.nr_open`).
-pub const MOST_DESCRIPTORS: u64 = 1 << 20;
+pub const MAX_DESCRIPTORS: u64 = 1 << 20;
 
 /// Descriptors of a process that did not ask for more, as systemd's and a login's: programs that close all they may have, or
 /// make a table for them, were written for it.
@@ -112,7 +112,7 @@ impl Limits {
     /// more than the kernel has.
     fn wanted(&self, Rlimit { resource, soft, hard }: Rlimit) -> Limit {
         let resource = usize::from(resource);
-        let most = if resource == RLIMIT_NOFILE { MOST_DESCRIPTORS } else { RLIM_INFINITY };
+        let most = if resource == RLIMIT_NOFILE { MAX_DESCRIPTORS } else { RLIM_INFINITY };
         let soft = soft.min(hard.unwrap_or(most)).min(most);
         Limit { soft, hard: hard.unwrap_or(self.both(resource).hard).clamp(soft, most) }
     }
@@ -156,7 +156,7 @@ impl Limits {
             if new.soft > new.hard {
                 return Err(EINVAL);
             }
-            if resource == RLIMIT_NOFILE && new.hard > MOST_DESCRIPTORS {
+            if resource == RLIMIT_NOFILE && new.hard > MAX_DESCRIPTORS {
                 return Err(EPERM);
             }
             if new.hard > before.hard && !privileged {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(set(100, 201, false), Err(EPERM));
         assert_eq!(set(100, 201, true), Ok(100));
         assert_eq!(set(300, 201, true), Err(EINVAL));
-        assert_eq!(set(1, MOST_DESCRIPTORS + 1, true), Err(EPERM));
+        assert_eq!(set(1, MAX_DESCRIPTORS + 1, true), Err(EPERM));
         assert_eq!(limits.soft(RLIMIT_NOFILE), 100);
         assert_eq!(limits.change(LIMITS, None, true), Err(EINVAL));
     }
@@ -240,7 +240,7 @@ mod tests {
         };
         assert_eq!(wanted(RLIMIT_NOFILE, 4096, None), (4096, USUAL_DESCRIPTORS_HARD));
         assert_eq!(wanted(RLIMIT_NOFILE, 4096, Some(100)), (100, 100));
-        assert_eq!(wanted(RLIMIT_NOFILE, u64::MAX, None), (MOST_DESCRIPTORS, MOST_DESCRIPTORS));
+        assert_eq!(wanted(RLIMIT_NOFILE, u64::MAX, None), (MAX_DESCRIPTORS, MAX_DESCRIPTORS));
         assert_eq!(wanted(RLIMIT_CORE, 0, Some(RLIM_INFINITY)), (0, RLIM_INFINITY));
         assert_eq!(wanted(RLIMIT_NPROC, 40_000, None), (40_000, 40_000));
         assert_eq!(wanted(RLIMIT_MEMLOCK, RLIM_INFINITY, None), (RLIM_INFINITY, RLIM_INFINITY));

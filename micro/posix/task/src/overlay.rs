@@ -5,7 +5,7 @@
 use crate::Task;
 use abi::Events;
 use alloc::sync::Arc;
-use api_plat::{Exception, Frame};
+use api_plat::{Exception, TrapFrame};
 use api_sched::Waiter;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -13,11 +13,11 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// What the crate that runs overlay programs does. A function may end the thread instead of coming back.
 pub struct Hooks {
     /// An exception, the call of the kernel included.
-    pub exception: fn(&mut Frame, Exception),
+    pub exception: fn(&mut TrapFrame, Exception),
     /// Before a system call is served.
-    pub call: fn(&mut Frame),
+    pub call: fn(&mut TrapFrame),
     /// Before the program goes on.
-    pub work: fn(&mut Frame),
+    pub work: fn(&mut TrapFrame),
 }
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
@@ -33,15 +33,15 @@ fn hooks() -> &'static Hooks {
         .expect("an overlay program runs without anybody who runs it")
 }
 
-pub fn exception(frame: &mut Frame, exception: Exception) {
+pub fn exception(frame: &mut TrapFrame, exception: Exception) {
     (hooks().exception)(frame, exception);
 }
 
-pub fn call(frame: &mut Frame) {
+pub fn call(frame: &mut TrapFrame) {
     (hooks().call)(frame);
 }
 
-pub fn work(frame: &mut Frame) {
+pub fn work(frame: &mut TrapFrame) {
     (hooks().work)(frame);
 }
 
@@ -63,8 +63,8 @@ impl Held {
     /// Holds the thread if it sleeps in a system call; `None` when it does not, or is held already.
     pub fn at_rest(task: &Arc<Task>) -> Option<Held> {
         let thread = task.thread().filter(|thread| thread.is_parked())?;
-        let frame = (thread.stack_top() - size_of::<Frame>() as u64) as *const Frame;
-        // SAFETY: the Frame of a program thread that sleeps in the kernel lies at the top of its stack.
+        let frame = (thread.stack_top() - size_of::<TrapFrame>() as u64) as *const TrapFrame;
+        // SAFETY: the TrapFrame of a program thread that sleeps in the kernel lies at the top of its stack.
         let number = unsafe { (*frame).orig_rax };
         if !RESTFUL.contains(&number) || task.held.swap(true, Ordering::Relaxed) {
             return None;

@@ -7,7 +7,7 @@ use crate::signals::fpu;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_plat::{Entry, FpuState, Frame};
+use api_plat::{Entry, FpuState, TrapFrame};
 use api_user::{USER_END, range_is_user};
 
 /// Words of `struct user_regs_struct`.
@@ -37,7 +37,7 @@ const HEADER: usize = 512;
 
 /// All registers of a stopped thread.
 pub struct Registers {
-    pub frame: Frame,
+    pub frame: TrapFrame,
     fs_base: u64,
     fpu: FpuState,
     /// The tracer wrote to them.
@@ -47,7 +47,7 @@ pub struct Registers {
 
 impl Registers {
     pub fn new() -> Result<Registers> {
-        let frame = Frame::at_start(0, 0);
+        let frame = TrapFrame::at_start(0, 0);
         Ok(Registers {
             frame,
             fs_base: 0,
@@ -58,7 +58,7 @@ impl Registers {
     }
 
     /// Takes over the running thread's.
-    pub fn save(&mut self, frame: &Frame) {
+    pub fn save(&mut self, frame: &TrapFrame) {
         self.frame = *frame;
         self.fs_base = api_plat::fs_base();
         api_plat::save_fpu(&mut self.fpu);
@@ -67,7 +67,7 @@ impl Registers {
     }
 
     /// Gives them back to the running thread. True when the tracer changed any.
-    pub fn restore(&mut self, frame: &mut Frame) -> bool {
+    pub fn restore(&mut self, frame: &mut TrapFrame) -> bool {
         if self.fpu_changed {
             api_plat::load_fpu(&self.fpu);
         }
@@ -84,13 +84,13 @@ impl Registers {
     }
 
     /// All registers of the frame count from now on: those that a system call leaves in the processor are put into it.
-    fn complete(&self, frame: &mut Frame) {
+    fn complete(&self, frame: &mut TrapFrame) {
         frame.xmm = fpu::xmm(self.fpu.bytes(), fpu::features());
         frame.entry = Entry::Full;
     }
 
     /// The same for a frame of the running thread.
-    pub fn complete_running(&mut self, frame: &mut Frame) {
+    pub fn complete_running(&mut self, frame: &mut TrapFrame) {
         if frame.entry == Entry::Call {
             api_plat::save_fpu(&mut self.fpu);
             fpu::publish(self.fpu.bytes_mut(), &frame.xmm, fpu::features());

@@ -86,7 +86,7 @@ impl Scheduling {
     fn has_deadline(&self) -> bool {
         const LEAST_RUNTIME: u64 = 1 << 10;
         const LEAST_PERIOD: u64 = 100_000;
-        const MOST_PERIOD: u64 = (1 << 22) * 1000;
+        const MAX_PERIOD: u64 = (1 << 22) * 1000;
         let [runtime, deadline, period] = self.deadline;
         let length = if period == 0 { deadline } else { period };
         deadline != 0
@@ -94,7 +94,7 @@ impl Scheduling {
             && (deadline | period) >> 63 == 0
             && length >= deadline
             && deadline >= runtime
-            && (LEAST_PERIOD..=MOST_PERIOD).contains(&length)
+            && (LEAST_PERIOD..=MAX_PERIOD).contains(&length)
     }
 
     /// Needs CAP_SYS_NICE to become `new` (Linux' `user_check_sched_setscheduler`).

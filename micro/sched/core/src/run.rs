@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_plat::MOST_CPUS;
+use api_plat::MAX_CPUS;
 use api_sched::policy::{
     Place, Rivals, ThreadIndex, unilith_sched_change, unilith_sched_enqueue, unilith_sched_other_waits,
     unilith_sched_pick, unilith_sched_pick_other, unilith_sched_reserve, unilith_sched_rivals,
@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use time::Timers;
 
 /// Most threads at once; a limit of the table, not of memory (Linux' default `kernel.threads-max` is of this order).
-const MOST_THREADS: usize = 32_768;
+const MAX_THREADS: usize = 32_768;
 
 struct Table {
     threads: Vec<Option<Arc<Thread>>>,
@@ -58,7 +58,7 @@ struct Cpu {
 }
 
 // One entry per processor; the platform's `cpu()` is the index.
-static CPUS: [Cpu; MOST_CPUS] = [const {
+static CPUS: [Cpu; MAX_CPUS] = [const {
     Cpu {
         current: AtomicPtr::new(core::ptr::null_mut()),
         fpu_owner: AtomicPtr::new(core::ptr::null_mut()),
@@ -73,7 +73,7 @@ static CPUS: [Cpu; MOST_CPUS] = [const {
         reconsiders: AtomicBool::new(false),
         idle_thread: AtomicPtr::new(core::ptr::null_mut()),
     }
-}; MOST_CPUS];
+}; MAX_CPUS];
 
 #[inline]
 fn cpu() -> &'static Cpu {
@@ -128,7 +128,7 @@ pub fn spawn(runs_program: bool, start: Start) -> Result<Arc<Thread>> {
         let mut table = TABLE.lock();
         match table.free.pop() {
             Some(index) => index,
-            None if table.threads.len() == MOST_THREADS => return Err(EAGAIN),
+            None if table.threads.len() == MAX_THREADS => return Err(EAGAIN),
             None => {
                 // With room for the end of each of them as well, which must not fail.
                 let count = table.threads.len() + 1;
@@ -257,13 +257,13 @@ pub fn unpark(thread: &Thread) {
             }
             // A thread with a priority may have to take the processor from another one.
             if several() {
-                find_a_place(thread);
+                select_cpu(thread);
             } else if !core::ptr::eq(thread, running())
                 && (cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0)
             {
                 // A thread that sleeps on the one processor idles in `schedule`, which takes the next thread from the queue. It
                 // is no rival of itself: a slice for it would set a timer, and interrupt it for nothing, at each wake-up.
-                company_came();
+                check_preempt();
             }
         }
         DEAD => {}
@@ -321,7 +321,7 @@ fn may_run(thread: &Thread, cpu: u32) -> bool {
 }
 
 /// Of several processors: one that is to take the thread, which is in the queue now.
-fn find_a_place(thread: &Thread) {
+fn select_cpu(thread: &Thread) {
     let here = api_plat::cpu();
     let rank = thread.rank();
     let own = may_run(thread, here);
@@ -334,7 +334,7 @@ fn find_a_place(thread: &Thread) {
         return;
     }
     if own && (cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0) {
-        company_came();
+        check_preempt();
     }
     if !own || rank.priority != 0 {
         others_reconsider(|cpu| may_run(thread, cpu));
@@ -601,7 +601,7 @@ pub fn prolong_turn(nanoseconds: u64) {
 }
 
 /// Somebody else waits for the processor now: is the running thread to make room, and when?
-fn company_came() {
+fn check_preempt() {
     // SAFETY: as in `current`; before the first thread runs there is none.
     if let Some(running) = unsafe { cpu().current.load(Ordering::Relaxed).as_ref() }
         && running.is_runnable()
@@ -618,7 +618,7 @@ fn company_came() {
 pub(crate) fn rank_changed(thread: &Thread) {
     unilith_sched_change(thread.cpus(), thread.index, thread.rank());
     cpu().slice_end.store(u64::MAX, Ordering::Relaxed);
-    company_came();
+    check_preempt();
     if several() {
         others_reconsider(|_| true);
     }
@@ -684,11 +684,11 @@ pub fn work() {
         let cpu = cpu();
         if cpu.reconsiders.swap(false, Ordering::Relaxed) {
             cpu.slice_end.store(u64::MAX, Ordering::Relaxed);
-            company_came();
+            check_preempt();
         }
         if !may_run(current(), api_plat::cpu()) {
             enqueue_current(Place::Back);
-            find_a_place(current());
+            select_cpu(current());
             return schedule();
         }
     }

@@ -4,7 +4,7 @@
 use abi::{Events, Result};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use api_plat::{Context, FpuState, Frame, KernelStack};
+use api_plat::{Context, FpuState, KernelStack, TrapFrame};
 use api_sched::Waiter;
 use api_sched::policy::{Rank, ThreadIndex};
 use core::cell::UnsafeCell;
@@ -25,7 +25,7 @@ pub enum Start {
     /// Kernel code; the thread ends when it returns.
     Kernel(fn()),
     /// The program, with these registers.
-    Program(Box<Frame>),
+    Program(Box<TrapFrame>),
 }
 
 /// A thread of the kernel; a program thread is one whose [`Start`] enters the program.

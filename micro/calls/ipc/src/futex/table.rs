@@ -118,7 +118,7 @@ fn take(queue: &mut VecDeque<Arc<Entry>>, word: Key, bits: u32, most: u32) -> Ve
     taken
 }
 
-fn rouse(entries: &[Arc<Entry>]) {
+fn wake_all(entries: &[Arc<Entry>]) {
     for entry in entries {
         entry.woken.store(true, Ordering::Release);
         entry.thread.wake(abi::Events::NONE);
@@ -134,7 +134,7 @@ pub fn wake(word: Key, most: u32, bits: u32) -> usize {
         }
         take(&mut queue, word, bits, most)
     };
-    rouse(&taken);
+    wake_all(&taken);
     taken.len()
 }
 
@@ -151,7 +151,7 @@ pub fn requeue(from: Key, to: Key, wake_most: u32, move_most: u32) -> (usize, us
     let mut queue = bucket(to).lock();
     moved.into_iter().for_each(|entry| enter(&mut queue, entry));
     drop(queue);
-    rouse(&woken);
+    wake_all(&woken);
     counts
 }
 

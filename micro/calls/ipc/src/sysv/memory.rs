@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use api_fs::{Inode, SetAttr};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use mem::{MappedFile, Place, Request, Rights};
+use mem::{MappedFile, Place, Prot, Request};
 use procfs::Output;
 use task::call::Call;
 use task::process::Process;
@@ -172,18 +172,18 @@ pub fn shmat(call: &mut Call<'_>) -> Result<usize> {
         // The counted handle keeps a segment that is being removed until it is mapped.
         Ok((object.value.clone(), object.value.file.clone()))
     })?;
-    let mut rights = Rights::READ;
+    let mut rights = Prot::READ;
     if writes {
-        rights = rights.with(Rights::WRITE);
+        rights = rights.with(Prot::WRITE);
     }
     if executes {
-        rights = rights.with(Rights::EXECUTE);
+        rights = rights.with(Prot::EXECUTE);
     }
     let request = Request {
         address,
         place,
         shared: true,
-        most: if writes { Rights::ALL } else { Rights::ALL.without(Rights::WRITE) },
+        most: if writes { Prot::ALL } else { Prot::ALL.without(Prot::WRITE) },
         ..Request::anonymous(segment.size.next_multiple_of(PAGE), rights).of(file, 0)
     };
     // A place that is taken is no place.

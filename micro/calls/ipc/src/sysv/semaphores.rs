@@ -34,7 +34,7 @@ pub static LIMITS: [Setting; 4] = [
     Setting::new(32000, 0, INDEXES as u64),
 ];
 /// Linux' SEMVMX.
-const MOST_VALUE: i32 = 32767;
+const MAX_VALUE: i32 = 32767;
 const SEM_UNDO: u16 = 0x1000;
 
 #[derive(Clone, Copy, Default)]
@@ -156,7 +156,7 @@ impl Set {
                 }
                 return Ok(Err(index));
             }
-            if value + change > MOST_VALUE {
+            if value + change > MAX_VALUE {
                 return Err(ERANGE);
             }
             values.push((number, value + change));
@@ -181,7 +181,7 @@ impl Set {
             for (key, change) in of_process {
                 state.undo.remove(&key);
                 if let Some(semaphore) = state.semaphores.get_mut(key.1) {
-                    let value = (semaphore.value + change).clamp(0, MOST_VALUE);
+                    let value = (semaphore.value + change).clamp(0, MAX_VALUE);
                     changed |= value != semaphore.value;
                     *semaphore = Semaphore { value, pid };
                 }
@@ -276,9 +276,9 @@ pub fn semtimedop(call: &mut Call<'_>) -> Result<usize> {
 /// `struct seminfo`.
 fn information(sets: &Table<Set>, used: bool) -> [i32; 10] {
     let count: usize = sets.objects.values().map(|o| o.value.state.lock().semaphores.len()).sum();
-    let (usz, aem) = if used { (sets.objects.len() as i32, count as i32) } else { (20, MOST_VALUE) };
+    let (usz, aem) = if used { (sets.objects.len() as i32, count as i32) } else { (20, MAX_VALUE) };
     let [of_set, all, operations, sets] = LIMITS.each_ref().map(|limit| limit.get() as i32);
-    [all, sets, all, all, of_set, operations, 500, usz, MOST_VALUE, aem]
+    [all, sets, all, all, of_set, operations, 500, usz, MAX_VALUE, aem]
 }
 
 /// `struct semid64_ds`.
@@ -387,7 +387,7 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
     let pid = task::current().process.pid.of_machine();
     if command == SETVAL {
         let value = call.int(3);
-        if !(0..=MOST_VALUE).contains(&value) {
+        if !(0..=MAX_VALUE).contains(&value) {
             return Err(ERANGE);
         }
         let index = index(&set, number)?;
@@ -398,7 +398,7 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
     } else {
         let count = set.state.lock().semaphores.len();
         let values = call.ptr::<u16>(3).read_vec(count)?;
-        if values.iter().any(|value| i32::from(*value) > MOST_VALUE) {
+        if values.iter().any(|value| i32::from(*value) > MAX_VALUE) {
             return Err(ERANGE);
         }
         let mut state = set.state.lock();

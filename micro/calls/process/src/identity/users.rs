@@ -10,7 +10,7 @@ use task::identity::credentials::Credentials;
 use task::users::{self, Kind};
 
 /// Most supplementary groups (NGROUPS_MAX).
-const MOST_GROUPS: u32 = 65_536;
+const MAX_GROUPS: u32 = 65_536;
 
 fn credentials() -> Guard<'static, Credentials> {
     task::current().credentials().lock()
@@ -177,7 +177,7 @@ pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
         return Err(EPERM);
     }
     let count = call.uint(0);
-    if count > MOST_GROUPS {
+    if count > MAX_GROUPS {
         return Err(EINVAL);
     }
     let mut groups = call.ptr::<u32>(1).read_vec(count as usize)?;

@@ -425,9 +425,9 @@ fn call_info(tracing: &Tracing, size: u64, data: u64) -> Result<usize> {
                 ENTRY
             }
             CALL_LEAVES => {
-                const MOST_ERRNO: u64 = 4095;
+                const MAX_ERRNO: u64 = 4095;
                 word(HEAD, f.rax);
-                info[HEAD + 8] = u8::from(f.rax >= MOST_ERRNO.wrapping_neg());
+                info[HEAD + 8] = u8::from(f.rax >= MAX_ERRNO.wrapping_neg());
                 EXIT
             }
             _ => HEAD,

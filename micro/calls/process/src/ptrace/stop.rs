@@ -3,7 +3,7 @@
 //! thread itself, in the kernel, on its way in or out.
 
 use abi::{Result, errno::ENOSYS};
-use api_plat::{Frame, Status};
+use api_plat::{Status, TrapFrame};
 use core::sync::atomic::Ordering::Relaxed;
 use task::children::CLD_TRAPPED;
 use task::pids::Pid;
@@ -48,7 +48,7 @@ fn is_killed(task: &Task) -> bool {
 /// registers were changed.
 fn stop(
     task: &Task,
-    frame: &mut Frame,
+    frame: &mut TrapFrame,
     code: i32,
     why: i32,
     info: Option<SigInfo>,
@@ -96,7 +96,7 @@ fn stop(
 }
 
 /// The registers as they would be if no call were patched and the kernel did not step: what a tracer is to see.
-fn normalise(task: &Task, frame: &mut Frame) {
+fn normalise(task: &Task, frame: &mut TrapFrame) {
     if let Some(space) = task.process.space() {
         let rip = space.original_address(frame.rip);
         if frame.rcx == frame.rip {
@@ -135,7 +135,7 @@ fn resume(task: &Task) -> Resume {
 }
 
 /// A call begins: the number of the one to make, or [`NO_CALL`].
-pub fn call_enters(task: &Task, frame: &mut Frame, number: u64) -> u64 {
+pub fn call_enters(task: &Task, frame: &mut TrapFrame, number: u64) -> u64 {
     let how = resume(task);
     if frame.entry.is_overlay() || !matches!(how, Resume::ToCall | Resume::ShowingCalls) {
         return number;
@@ -153,7 +153,7 @@ pub fn call_enters(task: &Task, frame: &mut Frame, number: u64) -> u64 {
 }
 
 /// A call ends, with its result in the frame. What it came to when the tracer has changed that.
-pub fn call_leaves(task: &Task, frame: &mut Frame) {
+pub fn call_leaves(task: &Task, frame: &mut TrapFrame) {
     if frame.entry.is_overlay() {
         return;
     }
@@ -175,7 +175,7 @@ pub fn call_leaves(task: &Task, frame: &mut Frame) {
     }
 }
 
-fn call_stop(task: &Task, frame: &mut Frame, message: u64) -> i32 {
+fn call_stop(task: &Task, frame: &mut TrapFrame, message: u64) -> i32 {
     let code = if task.tracing.has_option(O_TRACESYSGOOD) { CALL_STOP } else { SIGTRAP };
     stop(task, frame, code, CLD_TRAPPED, Some(trap_info(task, code)), message).0
 }
@@ -196,7 +196,7 @@ pub fn number_for_tracer(task: &Task, pid: Pid) -> u64 {
 }
 
 /// A stop that tells of an event, if the tracer wants it (`option`).
-pub fn event(task: &Task, frame: &mut Frame, event: i32, option: u32, message: u64) -> bool {
+pub fn event(task: &Task, frame: &mut TrapFrame, event: i32, option: u32, message: u64) -> bool {
     if !task.tracing.has_option(option) {
         return false;
     }
@@ -207,12 +207,12 @@ pub fn event(task: &Task, frame: &mut Frame, event: i32, option: u32, message: u
 
 /// A filter of system calls leaves a call to the tracer, with the number in ORIG_RAX and what it answers in RAX. False when
 /// nobody listens, or the thread is killed: the call is not made.
-pub fn filter_asks(task: &Task, frame: &mut Frame, message: u64) -> bool {
+pub fn filter_asks(task: &Task, frame: &mut TrapFrame, message: u64) -> bool {
     event(task, frame, EVENT_SECCOMP, O_TRACESECCOMP, message) && !is_killed(task)
 }
 
 /// Another program runs: its first stop.
-pub fn program_starts(task: &Task, frame: &mut Frame, old: u64) {
+pub fn program_starts(task: &Task, frame: &mut TrapFrame, old: u64) {
     if task.tracing.is_on() && !event(task, frame, EVENT_EXEC, O_TRACEEXEC, old) {
         let seized = task.tracing.with(|traced| traced.seized).unwrap_or(false);
         if !seized {
@@ -222,7 +222,7 @@ pub fn program_starts(task: &Task, frame: &mut Frame, old: u64) {
 }
 
 /// A signal is about to be delivered: what the tracer makes of it, and whether it changed registers.
-pub fn signal_arrives(task: &Task, frame: &mut Frame, info: SigInfo) -> (Option<SigInfo>, bool) {
+pub fn signal_arrives(task: &Task, frame: &mut TrapFrame, info: SigInfo) -> (Option<SigInfo>, bool) {
     let number = info.signal();
     let told = task.tracing.with(|traced| traced.tracer);
     // The tracer may make a stop of it; SIGCONT and SIGKILL undo that meanwhile.
@@ -248,7 +248,7 @@ pub fn signal_arrives(task: &Task, frame: &mut Frame, info: SigInfo) -> (Option<
 }
 
 /// A handler was entered: a single step ends there.
-pub fn handler_entered(task: &Task, frame: &mut Frame) {
+pub fn handler_entered(task: &Task, frame: &mut TrapFrame) {
     if task.tracing.is_on() && resume(task) == Resume::Step {
         stop(task, frame, SIGTRAP, CLD_TRAPPED, Some(trap_info(task, SIGTRAP)), 0);
     }
@@ -256,7 +256,7 @@ pub fn handler_entered(task: &Task, frame: &mut Frame) {
 
 /// Stands still while its process is stopped, unless its tracer lets it go on, and for the tracer's requests to stop. True
 /// when the tracer changed registers.
-pub fn wait_while_stopped(task: &Task, frame: &mut Frame) -> bool {
+pub fn wait_while_stopped(task: &Task, frame: &mut TrapFrame) -> bool {
     let mut changed = false;
     loop {
         let process = &task.process;
@@ -300,7 +300,7 @@ pub fn wait_while_stopped(task: &Task, frame: &mut Frame) -> bool {
 }
 
 /// On the way out, behind everything else: the trap flag for a single step.
-pub fn leaves(task: &Task, frame: &mut Frame) {
+pub fn leaves(task: &Task, frame: &mut TrapFrame) {
     if resume(task) != Resume::Step || frame.rflags & TRAP_FLAG != 0 {
         return;
     }
@@ -312,7 +312,7 @@ pub fn leaves(task: &Task, frame: &mut Frame) {
 }
 
 /// The trap of a single step came. False when there is no tracer any more, and the program is not to hear of it.
-pub fn stepped(task: &Task, frame: &mut Frame) -> bool {
+pub fn stepped(task: &Task, frame: &mut TrapFrame) -> bool {
     let steps = task.tracing.steps.swap(false, Relaxed);
     if steps {
         frame.rflags &= !TRAP_FLAG;
@@ -322,14 +322,14 @@ pub fn stepped(task: &Task, frame: &mut Frame) -> bool {
 
 /// The call that is to be made again by what the tracer left in the registers: it may have put aside an interrupted call, let
 /// the thread run something else, and put the registers back.
-pub fn interrupted(frame: &Frame) -> Option<(u64, Result<usize>)> {
+pub fn interrupted(frame: &TrapFrame) -> Option<(u64, Result<usize>)> {
     let result = [RESTART, RESTART_NO_HANDLER].into_iter().find(|e| frame.rax == e.to_return() as u64)?;
     let number = frame.orig_rax as i32;
     (number >= 0).then_some((number as u64, Err(result)))
 }
 
 /// The thread is about to end, with this if its process does as well.
-pub fn ends(task: &Task, frame: &mut Frame, status: Option<&Status>) {
+pub fn ends(task: &Task, frame: &mut TrapFrame, status: Option<&Status>) {
     let code = match status {
         Some(Status::Exit { code }) => u64::from(*code) << 8,
         Some(Status::Signal { number }) => u64::from(*number),

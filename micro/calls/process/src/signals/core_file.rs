@@ -7,10 +7,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{File, FileType};
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use api_user::Source;
 use calls_files::open::open_inode;
-use mem::{Listed, Rights, Space};
+use mem::{Listed, Prot, Space};
 use task::Task;
 use task::files::{self, AT_FDCWD};
 use task::limits::RLIMIT_CORE;
@@ -41,7 +41,7 @@ const LINUX_CS: u64 = 0x33;
 const LINUX_SS: u64 = 0x2b;
 
 /// Writes the file; false when there is none: RLIMIT_CORE and PR_SET_DUMPABLE forbid it, or it cannot be opened.
-pub fn dump(task: &Task, frame: &Frame, info: &SigInfo) -> bool {
+pub fn dump(task: &Task, frame: &TrapFrame, info: &SigInfo) -> bool {
     let limit = task.process.limits.soft(RLIMIT_CORE);
     if limit < SMALLEST || !task.process.settings.lock().may_be_dumped() {
         return false;
@@ -114,7 +114,7 @@ fn part_of(space: &Space, mapping: &Listed, filter: u32) -> Part {
         return Part::Nothing;
     }
     // What a program wrote to its own copy of a file is its memory.
-    let is_own = is_anonymous || !mapping.shared && mapping.rights.contains(Rights::WRITE);
+    let is_own = is_anonymous || !mapping.shared && mapping.rights.contains(Prot::WRITE);
     if is_own && wanted(CORE_ANONYMOUS) || !is_anonymous && wanted(CORE_FILES) {
         return Part::Everything;
     }
@@ -128,7 +128,7 @@ fn part_of(space: &Space, mapping: &Listed, filter: u32) -> Part {
     }
 }
 
-fn write(output: &Output<'_>, space: &Space, frame: &Frame, info: &SigInfo) -> Result<()> {
+fn write(output: &Output<'_>, space: &Space, frame: &TrapFrame, info: &SigInfo) -> Result<()> {
     let mappings = space.listing()?;
     let filter = output.task.process.settings.lock().core_filter;
     let notes = notes(output.task, frame, info, &mappings)?;
@@ -149,7 +149,7 @@ fn write(output: &Output<'_>, space: &Space, frame: &Frame, info: &SigInfo) -> R
             Part::Everything => length,
         };
         let flag = |right, flag| if mapping.rights.contains(right) { flag } else { 0 };
-        let flags = flag(Rights::READ, 4) | flag(Rights::WRITE, 2) | flag(Rights::EXECUTE, 1);
+        let flags = flag(Prot::READ, 4) | flag(Prot::WRITE, 2) | flag(Prot::EXECUTE, 1);
         headers.program(PT_LOAD, flags, at, mapping.start, [in_file, length], PAGE)?;
         parts.push((at, mapping, in_file));
         at += in_file;
@@ -247,7 +247,7 @@ impl Bytes {
     }
 }
 
-fn notes(task: &Task, frame: &Frame, info: &SigInfo, mappings: &[Listed]) -> Result<Vec<u8>> {
+fn notes(task: &Task, frame: &TrapFrame, info: &SigInfo, mappings: &[Listed]) -> Result<Vec<u8>> {
     let mut out = Bytes(Vec::new());
     out.note(NT_PRSTATUS, |out| status(out, task, frame, info))?;
     out.note(NT_PRPSINFO, |out| process_info(out, task))?;
@@ -265,7 +265,7 @@ fn notes(task: &Task, frame: &Frame, info: &SigInfo, mappings: &[Listed]) -> Res
 }
 
 /// `struct elf_prstatus`.
-fn status(out: &mut Bytes, task: &Task, f: &Frame, info: &SigInfo) -> Result<()> {
+fn status(out: &mut Bytes, task: &Task, f: &TrapFrame, info: &SigInfo) -> Result<()> {
     let signal = info.signal() as u32;
     let sessions = *task.process.sessions.lock();
     out.words(&[signal, info.code() as u32, info.errno() as u32, signal])?;

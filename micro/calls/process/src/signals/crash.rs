@@ -8,21 +8,21 @@ use abi::errno::ENOMEM;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_plat::Frame;
+use api_plat::TrapFrame;
 use api_user::{UserPtr, read_bytes};
 use core::fmt::Write;
-use mem::{Listed, Rights};
+use mem::{Listed, Prot};
 use task::Task;
 use task::signals::{SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SigInfo, name};
 
 /// Enough to see the callers, few enough to read.
-const MOST_CALLERS: usize = 32;
+const MAX_CALLERS: usize = 32;
 /// Bytes shown before and from RIP on.
 const CODE_BEFORE: u64 = 16;
 const CODE_BYTES: usize = 32;
 
 /// Prints the report.
-pub fn report(task: &Task, frame: &Frame, info: &SigInfo) {
+pub fn report(task: &Task, frame: &TrapFrame, info: &SigInfo) {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_report(&mut text, task, frame, info);
@@ -43,7 +43,7 @@ fn reason(info: &SigInfo) -> &'static str {
     }
 }
 
-fn write_report(out: &mut String, task: &Task, f: &Frame, info: &SigInfo) -> core::fmt::Result {
+fn write_report(out: &mut String, task: &Task, f: &TrapFrame, info: &SigInfo) -> core::fmt::Result {
     let comm = task.comm();
     let comm = String::from_utf8_lossy(&comm);
     write!(out, "\nprogram ended by {} ({}){}", name(info.signal()), info.signal(), reason(info))?;
@@ -101,7 +101,7 @@ impl Mappings {
     fn new() -> Mappings {
         let mut found = Vec::new();
         let walked = mem::current().each_mapping(0, &mut |line, _| {
-            if line.inode != 0 || line.rights.contains(Rights::EXECUTE) {
+            if line.inode != 0 || line.rights.contains(Prot::EXECUTE) {
                 found.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 found.push(line.try_clone()?);
             }
@@ -118,7 +118,7 @@ impl Mappings {
     }
 
     fn is_code(&self, address: u64) -> bool {
-        self.find(address).is_some_and(|m| m.rights.contains(Rights::EXECUTE))
+        self.find(address).is_some_and(|m| m.rights.contains(Prot::EXECUTE))
     }
 
     /// File and address as the file's own headers and symbols count, `None` outside of files. A file's first mapping
@@ -135,10 +135,10 @@ impl Mappings {
 
 /// RIP and the return addresses found by following frame pointers; where the program keeps none, what looks like a
 /// return address on its stack.
-fn callers(f: &Frame, mappings: &Mappings) -> alloc::vec::Vec<u64> {
+fn callers(f: &TrapFrame, mappings: &Mappings) -> alloc::vec::Vec<u64> {
     let mut found = alloc::vec![f.rip];
     let (mut base, mut below) = (f.rbp, f.rsp);
-    while found.len() < MOST_CALLERS && base >= below && base % 8 == 0 {
+    while found.len() < MAX_CALLERS && base >= below && base % 8 == 0 {
         let Ok([next, address]) = UserPtr::<[u64; 2]>::new(base).read() else { break };
         if !mappings.is_code(address) {
             break;
@@ -151,7 +151,7 @@ fn callers(f: &Frame, mappings: &Mappings) -> alloc::vec::Vec<u64> {
         let stack = f.rsp & !7;
         for i in 0..WORDS_SCANNED {
             let Ok(word) = UserPtr::<u64>::new(stack).add(i).read() else { break };
-            if mappings.is_code(word) && follows_call(word) && found.len() < MOST_CALLERS {
+            if mappings.is_code(word) && follows_call(word) && found.len() < MAX_CALLERS {
                 found.push(word);
             }
         }

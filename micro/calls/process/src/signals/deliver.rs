@@ -7,7 +7,7 @@ use super::frame;
 use crate::end::end_process;
 use crate::ptrace;
 use abi::{Result, errno::EINTR};
-use api_plat::{Frame, Status};
+use api_plat::{Status, TrapFrame};
 use core::sync::atomic::Ordering;
 use task::children::Change;
 use task::pids::Pid;
@@ -55,7 +55,7 @@ impl Interrupted {
 
 /// Delivers what is pending before the program goes on. `call` is the call being left: its number and result. The
 /// returned number is to be called again.
-pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Option<u64> {
+pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) -> Option<u64> {
     let task = task::current();
     let signals = &task.signals;
     let mut interrupted = Interrupted::new(call, signals.again.lock().take());
@@ -139,7 +139,7 @@ fn is_ignored_by_first(task: &Task, info: &SigInfo) -> bool {
 }
 
 /// signal(7), "Signal dispositions".
-fn do_default(task: &Task, registers: &mut Frame, info: SigInfo) {
+fn do_default(task: &Task, registers: &mut TrapFrame, info: SigInfo) {
     let signal = info.signal();
     match default_action(signal) {
         DefaultAction::Ignore | DefaultAction::Continue => {}

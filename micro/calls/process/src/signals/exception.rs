@@ -2,7 +2,7 @@
 //! Exceptions of the program become signals, with the codes of Linux' `arch/x86/kernel/traps.c` and `mm/fault.c`.
 
 use crate::ptrace;
-use api_plat::{Exception, FaultOutcome, Frame};
+use api_plat::{Exception, FaultOutcome, TrapFrame};
 use task::Task;
 use task::signals::{self, SI_KERNEL, SigInfo, Trap, fpu, *};
 
@@ -17,7 +17,7 @@ const SEGV_ACCERR: i32 = 2;
 const FROM_USER: u64 = 4;
 
 /// An exception of the program becomes a signal; the caller delivers it.
-pub fn exception(frame: &mut Frame, exception: Exception) {
+pub fn exception(frame: &mut TrapFrame, exception: Exception) {
     let task = task::current();
     let is_page_fault = exception.vector == 14;
     *task.signals.trap.lock() = Trap {

@@ -11,7 +11,7 @@
 //! setcontext(3) or changes the result wins. A made-up note makes a call, which any program may do anyway.
 
 use abi::{Result, errno::EFAULT};
-use api_plat::{Entry, FpuState, Frame};
+use api_plat::{Entry, FpuState, TrapFrame};
 use api_user::{UserPtr, range_is_user, read_bytes, write_bytes};
 use task::Task;
 use task::call::Call;
@@ -87,7 +87,7 @@ fn place(sp: u64, stack: &AltStack, on_stack: bool, fpu_bytes: u64) -> Option<Pl
 
 /// Everything of the frame but the extended state.
 struct Contents<'a> {
-    registers: &'a Frame,
+    registers: &'a TrapFrame,
     flags: u64,
     trap: Trap,
     mask: SignalSet,
@@ -142,12 +142,12 @@ impl Contents<'_> {
 
 /// Takes the registers of a frame over, except for what is the kernel's: selectors and system flags. `None` for a RIP
 /// or RSP outside the program's half.
-fn restore_registers(frame: &mut Frame, words: &[u64; WORDS]) -> Option<()> {
+fn restore_registers(frame: &mut TrapFrame, words: &[u64; WORDS]) -> Option<()> {
     let r = &words[REGISTERS..REGISTERS + 18];
     if !range_is_user(r[16], 1) || !range_is_user(r[15], 0) {
         return None;
     }
-    *frame = Frame {
+    *frame = TrapFrame {
         r8: r[0],
         r9: r[1],
         r10: r[2],
@@ -177,7 +177,7 @@ fn restore_registers(frame: &mut Frame, words: &[u64; WORDS]) -> Option<()> {
 /// The noted restart of a frame whose registers were restored. To the handler the call has answered EINTR, and whoever changes the
 /// frame goes by that, the signal mask included: musl's handler of cancellation blocks its signal in the frame and relies on the
 /// answer, as it is not at the call itself that it finds the program (Linux shows that address).
-fn noted_restart(frame: &Frame, words: &[u64; WORDS]) -> Option<u64> {
+fn noted_restart(frame: &TrapFrame, words: &[u64; WORDS]) -> Option<u64> {
     let [magic, number, rip, rax] = core::array::from_fn(|i| words[RESERVED + i]);
     let again = Again { number, rip, rax };
     let unchanged = again == Again { number, rip: frame.rip, rax: frame.rax };
@@ -191,7 +191,7 @@ fn noted_restart(frame: &Frame, words: &[u64; WORDS]) -> Option<u64> {
 /// be made again. `Err` when the frame does not fit or the memory is not there.
 pub fn enter_handler(
     task: &Task,
-    registers: &mut Frame,
+    registers: &mut TrapFrame,
     info: SigInfo,
     action: &Action,
     mask: SignalSet,
@@ -222,7 +222,7 @@ pub fn enter_handler(
 
 fn write_frame(
     task: &Task,
-    registers: &Frame,
+    registers: &TrapFrame,
     info: SigInfo,
     action: &Action,
     mask: SignalSet,
@@ -274,7 +274,7 @@ pub fn rt_sigreturn(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
-fn leave_handler(task: &Task, frame: &mut Frame) -> Result<()> {
+fn leave_handler(task: &Task, frame: &mut TrapFrame) -> Result<()> {
     // The handler's `ret` took the return address.
     let words: [u64; WORDS] = UserPtr::new(frame.rsp.wrapping_sub(8)).read()?;
     let sp_of_handler = frame.rsp;
@@ -301,7 +301,7 @@ fn leave_handler(task: &Task, frame: &mut Frame) -> Result<()> {
 }
 
 /// Loads the extended state at `pointer` (null: the initial one); XMM registers go to `registers`.
-fn restore_fpu(state: &mut FpuState, pointer: u64, registers: &mut Frame) -> Result<()> {
+fn restore_fpu(state: &mut FpuState, pointer: u64, registers: &mut TrapFrame) -> Result<()> {
     let features = fpu::features();
     if pointer == 0 {
         fpu::initialise(state.bytes_mut());
@@ -338,8 +338,8 @@ pub mod tests {
     use super::*;
     use api_plat::Entry;
 
-    pub fn program_frame() -> Frame {
-        Frame {
+    pub fn program_frame() -> TrapFrame {
+        TrapFrame {
             xmm: [[0; 2]; 16],
             orig_rax: u64::MAX,
             r15: 15,
@@ -366,7 +366,7 @@ pub mod tests {
         }
     }
 
-    fn words(frame: &Frame, again: Option<u64>) -> [u64; WORDS] {
+    fn words(frame: &TrapFrame, again: Option<u64>) -> [u64; WORDS] {
         Contents {
             registers: frame,
             flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS,
@@ -462,7 +462,7 @@ pub mod tests {
         let before = program_frame();
         let mut words = words(&before, None);
         words[REGISTERS + 17] = u64::MAX;
-        let mut frame = Frame { rax: 0, r8: 0, rip: 1, ..before };
+        let mut frame = TrapFrame { rax: 0, r8: 0, rip: 1, ..before };
         restore_registers(&mut frame, &words).unwrap();
         assert_eq!((frame.rax, frame.r8, frame.rip), (100, 8, 0x40_1000));
         assert_eq!(frame.rflags, 0x202 | USER_FLAGS);
@@ -476,8 +476,8 @@ pub mod tests {
         let frame = program_frame();
         let noted = words(&frame, Some(7));
         assert_eq!(noted_restart(&frame, &noted), Some(7));
-        assert_eq!(noted_restart(&Frame { rip: 0x40_1001, ..frame }, &noted), None);
-        assert_eq!(noted_restart(&Frame { rax: 3, ..frame }, &noted), None);
+        assert_eq!(noted_restart(&TrapFrame { rip: 0x40_1001, ..frame }, &noted), None);
+        assert_eq!(noted_restart(&TrapFrame { rax: 3, ..frame }, &noted), None);
         assert_eq!(noted_restart(&frame, &words(&frame, None)), None);
         assert_eq!(noted_restart(&frame, &words(&frame, Some(15))), None);
         let mut masked = noted;

@@ -20,7 +20,7 @@ const SIGEV_THREAD: i32 = 2;
 const SIGEV_THREAD_ID: i32 = 4;
 
 /// Most timers of a process: each takes kernel memory. (Linux counts them against RLIMIT_SIGPENDING.)
-const MOST_TIMERS: usize = 16_384;
+const MAX_TIMERS: usize = 16_384;
 
 /// `struct sigevent`: value, signal and kind, thread id; 64 bytes in all.
 fn read_notify(pointer: UserPtr<[u64; 8]>) -> Result<(Notify, u64)> {
@@ -61,7 +61,7 @@ pub fn timer_create(call: &mut Call<'_>) -> Result<usize> {
     let event = call.ptr::<[u64; 8]>(1).non_null().map(read_notify).transpose()?;
     let id = {
         let mut timers = process.timers.posix.lock();
-        if timers.len() >= MOST_TIMERS {
+        if timers.len() >= MAX_TIMERS {
             return Err(EAGAIN);
         }
         // Ids go on where the last one ended, as on Linux: a search from the start would look at all timers.

@@ -21,7 +21,7 @@ fn disk(block: usize, blocks: usize) -> (Model, Arc<Disk<Model>>) {
 }
 
 fn memory(offset: usize, length: usize, operation: Operation) -> Gather {
-    let frames = (0..(offset + length).div_ceil(PAGE_SIZE)).map(|_| Frame::new().unwrap()).collect();
+    let frames = (0..(offset + length).div_ceil(PAGE_SIZE)).map(|_| PageFrame::new().unwrap()).collect();
     Gather { frames, offset, length, is_written: operation == READ }
 }
 

@@ -20,7 +20,7 @@ fn state() -> (State, &'static Page, &'static [Page]) {
 }
 
 fn memory(offset: usize, length: usize, is_written: bool) -> Gather {
-    let frames = (0..(offset + length).div_ceil(PAGE)).map(|_| Frame::new().unwrap()).collect();
+    let frames = (0..(offset + length).div_ceil(PAGE)).map(|_| PageFrame::new().unwrap()).collect();
     Gather { frames, offset, length, is_written }
 }
 

@@ -50,7 +50,7 @@ impl Ip {
     }
 
     pub(super) fn announce_all(&mut self, now: u64) {
-        for at in 0..super::time::MOST_ADDRESSES {
+        for at in 0..super::time::MAX_ADDRESSES {
             let address = self.v6.as_ref().and_then(|v6| v6.addresses.all.get(at).copied());
             if let Some(address) = address.filter(|address| address.is_assigned()) {
                 self.announce(now, &address.address);

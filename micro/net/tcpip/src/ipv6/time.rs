@@ -11,7 +11,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// How long others have to say that an address is theirs (RFC 4861 10, RETRANS_TIMER; RFC 4862 5.1, one probe).
 const PROBE_NS: u64 = SECOND;
 /// More than a device has.
-pub(super) const MOST_ADDRESSES: usize = 64;
+pub(super) const MAX_ADDRESSES: usize = 64;
 
 #[derive(Default)]
 pub struct Deadlines {
@@ -63,7 +63,7 @@ impl Ip {
             // It is there.
             let _ = v6.remove_address(&gone);
         }
-        for at in 0..MOST_ADDRESSES {
+        for at in 0..MAX_ADDRESSES {
             self.ask_on(now, at);
         }
         let Some(v6) = &mut self.v6 else { return };

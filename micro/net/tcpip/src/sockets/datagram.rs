@@ -442,7 +442,7 @@ impl Socket for DatagramSocket {
             Err(_) => {}
         }
         self.net.look(|s| match s.udp.sockets.get_mut(self.id) {
-            Some(socket) if peek && start.is_none() => socket.unpop(datagram),
+            Some(socket) if peek && start.is_none() => socket.push_front(datagram),
             _ => s.ip.recycle_packet(datagram.data),
         });
         moved.map(|_| received)

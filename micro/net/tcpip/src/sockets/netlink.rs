@@ -69,7 +69,7 @@ const RTM_GETNEIGH: u16 = 30;
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
 /// Longest request taken.
-const REQUEST_MOST: usize = 8192;
+const REQUEST_MAX: usize = 8192;
 /// Bytes of answers that wait for a reader, Linux' usual receive buffer; whoever asks for more has `ENOBUFS`.
 const MAX_WAITING: usize = 212_992;
 /// What an answer costs beside its bytes.
@@ -359,7 +359,7 @@ impl Socket for NetlinkSocket {
 
     fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         let by_administrator = caller.is_some_and(|caller| caller.names.may_administer());
-        if from.remaining() > REQUEST_MOST {
+        if from.remaining() > REQUEST_MAX {
             return Err(EMSGSIZE);
         }
         match message.to.as_ref().map(read_address).transpose()? {
@@ -375,7 +375,7 @@ impl Socket for NetlinkSocket {
         if !self.replies.lock().has_room() {
             return Err(ENOBUFS);
         }
-        let bytes = from.take_vec(REQUEST_MOST)?;
+        let bytes = from.take_vec(REQUEST_MAX)?;
         let mut rest = &bytes[..];
         while rest.len() >= 16 {
             let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;

@@ -350,7 +350,7 @@ impl Socket for RawSocket {
         };
         if flags & linux::MSG_PEEK != 0 {
             self.with(|s| {
-                s.unpop(packet);
+                s.push_front(packet);
                 Ok(())
             })?;
         }

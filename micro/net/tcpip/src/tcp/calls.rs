@@ -225,7 +225,7 @@ impl Tcp {
             if rest.is_empty() {
                 ip.recycle(rest);
             } else {
-                connection.input.unpop(rest);
+                connection.input.push_front(rest);
             }
         }
         connection.urgent.advance(read);

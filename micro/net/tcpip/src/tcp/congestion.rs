@@ -17,7 +17,7 @@ const INITIAL_WINDOW: u32 = 10;
 /// Duplicate acknowledgements that mean loss (RFC 5681 3.2).
 pub const DUPLICATES: u32 = 3;
 /// Ranges kept in the scoreboard.
-const MOST_RANGES: usize = 128;
+const MAX_RANGES: usize = 128;
 
 /// Smoothed round-trip time and the time-out that follows from it, nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +237,7 @@ impl Scoreboard {
             self.ranges[first] = (seq::min(l, left), seq::max(r, right));
             return true;
         }
-        if self.ranges.len() >= MOST_RANGES || self.ranges.reserve_fallibly(1).is_err() {
+        if self.ranges.len() >= MAX_RANGES || self.ranges.reserve_fallibly(1).is_err() {
             return false;
         }
         self.ranges.insert(first, (left, right));

@@ -19,7 +19,7 @@ use api_netdev::Incoming;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Half-open requests of all listeners (Linux: tcp_max_syn_backlog on a machine of this size); cookies beyond.
-const MOST_REQUESTS: usize = 1024;
+const MAX_REQUESTS: usize = 1024;
 /// SYN-ACKs sent again before a request is forgotten (Linux: tcp_synack_retries).
 const RETRIES: u8 = 5;
 const SECOND: u64 = 1_000_000_000;
@@ -185,7 +185,7 @@ impl Tcp {
         if !flags.has(Flags::SYN) || flags.has(Flags::FIN) || !sound {
             return;
         }
-        let crowded = self.requests.len() >= MOST_REQUESTS;
+        let crowded = self.requests.len() >= MAX_REQUESTS;
         let Some(listener) = self.listener(id) else { return };
         if listener.is_full() {
             let opposite = Tuple { local: tuple.remote, remote: tuple.local };

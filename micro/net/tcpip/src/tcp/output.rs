@@ -3,7 +3,7 @@
 
 use super::calls::Push;
 use super::connection::{Ack, Connection, Recovery, State, WINDOW_SCALE};
-use super::queue::COPY_MOST;
+use super::queue::COPY_MAX;
 use crate::families::is_v6;
 use crate::hash::Tuple;
 use crate::ip::{Header, Ip, Payload};
@@ -231,7 +231,7 @@ impl Connection {
             options.timestamps = Some((self.timestamp(now), self.ts_recent));
         }
         if with_sack && self.sack && !self.gaps.is_empty() {
-            let most = if self.timestamps { 3 } else { wire::SACK_MOST };
+            let most = if self.timestamps { 3 } else { wire::SACK_MAX };
             options.sack_count = self.gaps.blocks(most, &mut options.sack);
         }
         options
@@ -312,7 +312,7 @@ impl Connection {
         let Some(mut head) = ip.buffer() else { return 0 };
         let mut fragments = Vec::new();
         let mut sent = length as usize;
-        if sent <= COPY_MOST {
+        if sent <= COPY_MAX {
             if !self.queue.copy(offset, sent, &mut head) {
                 return 0;
             }
@@ -321,7 +321,7 @@ impl Connection {
             (fragments, sent) = self.queue.refer(offset, sent, most);
             // The segments of loopback are larger than a buffer.
             let fits = (length as usize).min(self.mss as usize).min(head.tailroom());
-            if sent <= COPY_MOST || (fragments.len() > 2 && sent <= fits) {
+            if sent <= COPY_MAX || (fragments.len() > 2 && sent <= fits) {
                 // Many small pieces: one copy is cheaper than their descriptors.
                 sent = fits;
                 fragments.clear();

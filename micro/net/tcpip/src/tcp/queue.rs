@@ -14,9 +14,9 @@ use core::ops::Range;
 /// Small writes are gathered in pieces of up to this size.
 const PIECE: usize = 16 * 1024;
 /// Up to here a segment's bytes are copied into the packet rather than referred to: a descriptor costs more.
-pub const COPY_MOST: usize = 1024;
+pub const COPY_MAX: usize = 1024;
 /// Out-of-order pieces of a connection; more than a window of small segments is an attack on our memory.
-const MOST_PIECES: usize = 1024;
+const MAX_PIECES: usize = 1024;
 
 struct Chunk {
     memory: Arc<Vec<u8>>,
@@ -168,7 +168,7 @@ impl ReceiveQueue {
     }
 
     /// Puts the rest of a buffer back.
-    pub fn unpop(&mut self, buffer: Buffer) {
+    pub fn push_front(&mut self, buffer: Buffer) {
         self.length += buffer.len();
         self.buffers.push_front(buffer);
     }
@@ -239,7 +239,7 @@ impl OutOfOrder {
             self.bytes -= gone.len();
         }
         let _ = end;
-        let has_room = self.pieces.len() < MOST_PIECES && self.pieces.reserve_fallibly(1).is_ok();
+        let has_room = self.pieces.len() < MAX_PIECES && self.pieces.reserve_fallibly(1).is_ok();
         if buffer.is_empty() || !has_room {
             return Some(buffer);
         }

@@ -129,7 +129,7 @@ impl Connection {
         if let Some(mut buffer) = self.input.pop() {
             buffer.trim_front(1);
             if !buffer.is_empty() {
-                self.input.unpop(buffer);
+                self.input.push_front(buffer);
             }
         }
     }

@@ -65,7 +65,7 @@ pub const LONGEST_KEY: u32 = 256;
 /// Longest value: more is a mistake in most programs.
 pub const LONGEST_VALUE: u32 = 32 << 10;
 /// Most bytes of one map: less than the memory of the smallest machines that are worth tracing.
-pub const MOST_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 
 /// What a map is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Spec {
                 if !entries.is_power_of_two() || entries < 4096 {
                     return Err("the size of a ring buffer is a power of two of at least 4096 bytes");
                 }
-                if u64::from(entries) > MOST_BYTES {
+                if u64::from(entries) > MAX_BYTES {
                     return Err("it is larger than 16 MiB");
                 }
             }
@@ -127,7 +127,7 @@ impl Spec {
                 if value > LONGEST_VALUE {
                     return Err("its values are longer than 32 KiB");
                 }
-                if u64::from(entries) * (u64::from(key) + u64::from(value) + 32) > MOST_BYTES {
+                if u64::from(entries) * (u64::from(key) + u64::from(value) + 32) > MAX_BYTES {
                     return Err("it is larger than 16 MiB");
                 }
             }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use ordered::Set;
 
 /// Deepest nesting of functions, as in Linux.
-pub const MOST_FRAMES: usize = 8;
+pub const MAX_FRAMES: usize = 8;
 
 /// The program's shape.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use super::scalar::Scalar;
 use super::state::{Byte, Pointer, Reg, Slot, State, To};
-use super::{Check, MOST_STACK, Walker};
+use super::{Check, MAX_STACK, Walker};
 use crate::context::Field;
 use crate::insn::{Insn, atomic};
 use crate::maps::READ_ONLY;
@@ -99,9 +99,9 @@ impl Walker<'_> {
     ) -> Check<(i64, i64)> {
         let low = p.offset + off + p.variable.wide.smin;
         let high = p.offset + off + p.variable.wide.smax;
-        if low < -(MOST_STACK as i64) || high + size > 0 {
+        if low < -(MAX_STACK as i64) || high + size > 0 {
             return self.reject(format!(
-                "would touch the stack from {low} to {}: it reaches from -{MOST_STACK} to -1",
+                "would touch the stack from {low} to {}: it reaches from -{MAX_STACK} to -1",
                 high + size - 1
             ));
         }

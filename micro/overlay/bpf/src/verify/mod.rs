@@ -18,7 +18,7 @@ mod state;
 mod step;
 mod tnum;
 
-pub use flow::MOST_FRAMES;
+pub use flow::MAX_FRAMES;
 #[cfg(test)]
 pub(crate) use {scalar::Scalar, scalar::refine};
 
@@ -35,15 +35,15 @@ use flow::Flow;
 use state::{Frame, Pointer, Reg, State, To};
 
 /// Instructions that are walked before the verifier gives up, as in Linux. So no path of a verified program is longer.
-pub const MOST_STEPS: u32 = 1_000_000;
+pub const MAX_STEPS: u32 = 1_000_000;
 /// Bytes of stack of all active functions together.
-pub const MOST_STACK: usize = 512;
+pub const MAX_STACK: usize = 512;
 /// States that are kept for each place: more would cost more to compare than they save.
-const MOST_KEPT: usize = 64;
+const MAX_KEPT: usize = 64;
 /// All states that are kept (some 2 KiB each).
-const MOST_NODES: usize = 4096;
+const MAX_NODES: usize = 4096;
 /// Paths that wait to be walked.
-const MOST_PENDING: usize = 8192;
+const MAX_PENDING: usize = 8192;
 
 /// Why a program is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,9 +211,9 @@ impl Walker<'_> {
             loop {
                 self.at = at;
                 self.steps += 1;
-                if self.steps > MOST_STEPS {
+                if self.steps > MAX_STEPS {
                     return self.reject(format!(
-                        "not proved to end within {MOST_STEPS} instructions: bound its loops more tightly"
+                        "not proved to end within {MAX_STEPS} instructions: bound its loops more tightly"
                     ));
                 }
                 if self.steps.is_multiple_of(256) && !go_on() {
@@ -280,10 +280,10 @@ impl Walker<'_> {
         }
         *since_kept = 0;
         state.forget_single_links();
-        if self.nodes.len() >= MOST_NODES {
+        if self.nodes.len() >= MAX_NODES {
             return Ok(false);
         }
-        if self.kept[at].len() >= MOST_KEPT {
+        if self.kept[at].len() >= MAX_KEPT {
             let oldest = self.kept[at].remove(0);
             self.nodes[oldest].state = None;
         }
@@ -295,7 +295,7 @@ impl Walker<'_> {
 
     /// The other side of a branch, to be walked later.
     fn later(&mut self, at: usize, state: State, node: Option<usize>) -> Check {
-        if self.pending.len() >= MOST_PENDING {
+        if self.pending.len() >= MAX_PENDING {
             return self.reject("more than 8192 branches are open at once: the program is too complex");
         }
         if let Some(n) = node {
@@ -310,7 +310,7 @@ impl Walker<'_> {
         let of = |f: usize| self.functions.iter().find(|x| x.0 == f).map_or(0, |x| x.1.next_multiple_of(16));
         // Functions do not call themselves, so this settles after as many turns as there are levels.
         let mut total: Vec<(usize, usize)> = self.functions.iter().map(|f| (f.0, of(f.0))).collect();
-        for _ in 0..MOST_FRAMES {
+        for _ in 0..MAX_FRAMES {
             for i in 0..total.len() {
                 let callees = self.calls.iter().filter(|c| c.0 == total[i].0);
                 let deepest =
@@ -318,11 +318,11 @@ impl Walker<'_> {
                 total[i].1 = of(total[i].0) + deepest;
             }
         }
-        match total.iter().find(|t| t.1 > MOST_STACK) {
+        match total.iter().find(|t| t.1 > MAX_STACK) {
             Some((function, bytes)) => {
                 self.at = *function;
                 self.reject(format!(
-                    "this function and those it calls use {bytes} bytes of stack: there are {MOST_STACK}"
+                    "this function and those it calls use {bytes} bytes of stack: there are {MAX_STACK}"
                 ))
             }
             None => Ok(()),

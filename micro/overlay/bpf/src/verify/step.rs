@@ -369,7 +369,7 @@ impl Walker<'_> {
     /// A call of one of the program's own functions.
     fn enter(&mut self, state: &mut State, target: usize) -> Check<Next> {
         let depth = state.frames.len();
-        if depth >= super::MOST_FRAMES {
+        if depth >= super::MAX_FRAMES {
             return self.reject("more than 8 functions are active at once");
         }
         let caller = state.top().function;

@@ -5,7 +5,7 @@ use crate::program::LAZY;
 use alloc_frames::{add_range, heap_give, heap_take};
 use alloc_tlsf::Tlsf;
 use api_alloc::{KernelHeap, Pages};
-use api_plat::{Access, Boot, Context, Exception, FaultOutcome, Frame, KernelStack, MemoryRange, Status};
+use api_plat::{Access, Boot, Context, Exception, FaultOutcome, KernelStack, MemoryRange, Status, TrapFrame};
 use core::fmt::Write;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -196,7 +196,7 @@ fn run_program() -> ! {
             core::mem::transmute::<extern "C" fn() -> u64, api_plat::FastCall>(audited),
         );
         api_plat::activate(stack.top, 0x1234_5000);
-        let mut frame: Frame = core::mem::zeroed();
+        let mut frame: TrapFrame = core::mem::zeroed();
         frame.rip = crate::program::CODE;
         frame.rsp = crate::program::STACK_TOP - 1024;
         api_plat::set_timer(api_plat::now_ns() + 50_000);
@@ -212,12 +212,12 @@ fn end(code: u8) -> ! {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_overlay_call(_: &mut Frame) {
+fn unilith_kernel_overlay_call(_: &mut TrapFrame) {
     unreachable!("there is no overlay");
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_syscall(frame: &mut Frame) {
+fn unilith_kernel_syscall(frame: &mut TrapFrame) {
     // SAFETY: the kernel may use vector registers as it likes: they are in the frame.
     unsafe {
         core::arch::asm!("pcmpeqd xmm0, xmm0", "pxor xmm3, xmm3", "pxor xmm7, xmm7", "pxor xmm15, xmm15")
@@ -300,7 +300,7 @@ fn copies() {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_exception(frame: &mut Frame, e: Exception) {
+fn unilith_kernel_exception(frame: &mut TrapFrame, e: Exception) {
     panic!("{e:x?} at {:#x} {frame:x?}", frame.rip)
 }
 
@@ -317,7 +317,7 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_work(_frame: &mut Frame) {
+fn unilith_kernel_work(_frame: &mut TrapFrame) {
     WORK.fetch_add(1, Relaxed);
     // SAFETY: as above.
     unsafe { core::arch::asm!("pcmpeqd xmm3, xmm3") };
@@ -325,7 +325,7 @@ fn unilith_kernel_work(_frame: &mut Frame) {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_kernel_sample(_: &Frame) {}
+fn unilith_kernel_sample(_: &TrapFrame) {}
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_timer() {

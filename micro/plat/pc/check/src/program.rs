@@ -201,7 +201,7 @@ static VDSO_MAPPED: AtomicBool = AtomicBool::new(false);
 
 /// Maps a fresh page at `address`.
 pub fn map(address: u64) {
-    map_frame(address, api_mem::Frame::new().expect("memory").into_raw());
+    map_frame(address, api_mem::PageFrame::new().expect("memory").into_raw());
 }
 
 fn map_frame(address: u64, frame: u64) {
@@ -211,7 +211,7 @@ fn map_frame(address: u64, frame: u64) {
         // SAFETY: page tables of the lower half belong to this module.
         unsafe {
             if *entry & 1 == 0 {
-                *entry = api_mem::Frame::new().expect("memory").into_raw() | 3;
+                *entry = api_mem::PageFrame::new().expect("memory").into_raw() | 3;
             }
             table = *entry & 0xf_ffff_ffff_f000;
         }

@@ -107,13 +107,13 @@ impl SigInfo {
 
     /// Linux' `known_siginfo_layout`.
     fn has_known_layout(&self) -> bool {
-        const MOST_POLL_CODES: i32 = 6;
-        const MOST_SPECIFIC_CODES: i32 = 15;
+        const MAX_POLL_CODES: i32 = 6;
+        const MAX_SPECIFIC_CODES: i32 = 15;
         match self.code() {
             SI_KERNEL => true,
             code if code > 0 => {
                 let specific = bit(self.signal()) & SPECIFIC_CODES != 0;
-                code <= if specific { MOST_SPECIFIC_CODES } else { MOST_POLL_CODES }
+                code <= if specific { MAX_SPECIFIC_CODES } else { MAX_POLL_CODES }
             }
             // SI_USER down to SI_DETHREAD, and SI_ASYNCNL.
             code => code >= -7 || code == -60,

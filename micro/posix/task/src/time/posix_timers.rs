@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 const SI_TIMER: i32 = -2;
 
 /// Largest overrun that is reported (POSIX: DELAYTIMER_MAX).
-const MOST_OVERRUN: u64 = i32::MAX as u64;
+const MAX_OVERRUN: u64 = i32::MAX as u64;
 
 /// What happens when a timer expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn signal_taken(process: &Process, mut info: SigInfo) -> SigInfo {
     if info.code() == SI_TIMER {
         let timer = process.timers.posix.lock().get(&info.pid()).cloned();
         if let Some(timer) = timer {
-            let overrun = timer.alarm.fetch().saturating_sub(1).min(MOST_OVERRUN) as i32;
+            let overrun = timer.alarm.fetch().saturating_sub(1).min(MAX_OVERRUN) as i32;
             timer.overrun.store(overrun, Relaxed);
             info.set_overrun(overrun);
         }

@@ -5,7 +5,7 @@ use crate::fault::borrowed;
 use crate::pager::{Machine, Page, Pager};
 use crate::space::{Inner, Space};
 use crate::vma::{Backing, Large, MappedFile, Vma};
-use crate::{PAGE, Rights, USER_END};
+use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use core::fmt;
 pub struct Listed {
     pub start: u64,
     pub end: u64,
-    pub rights: Rights,
+    pub rights: Prot,
     pub shared: bool,
     /// Offset in the file, in bytes.
     pub offset: u64,
@@ -45,9 +45,9 @@ impl fmt::Display for Listed {
             "{:08x}-{:08x} {}{}{}{} {:08x} {major:02x}:{minor:02x} {} ",
             self.start,
             self.end,
-            letter(Rights::READ, 'r'),
-            letter(Rights::WRITE, 'w'),
-            letter(Rights::EXECUTE, 'x'),
+            letter(Prot::READ, 'r'),
+            letter(Prot::WRITE, 'w'),
+            letter(Prot::EXECUTE, 'x'),
             if self.shared { 's' } else { 'p' },
             self.offset,
             self.inode,
@@ -84,12 +84,12 @@ fn listed(start: u64, vma: &Vma) -> Result<Listed> {
     Ok(Listed {
         start,
         end: vma.end,
-        rights: vma.traits.rights,
-        shared: vma.traits.shared && !matches!(vma.backing, Backing::Fixed),
+        rights: vma.flags.rights,
+        shared: vma.flags.shared && !matches!(vma.backing, Backing::Fixed),
         offset,
         device,
         inode,
-        no_dump: vma.traits.no_dump,
+        no_dump: vma.flags.no_dump,
         name: copied(name)?,
     })
 }
@@ -120,7 +120,7 @@ pub struct Residence {
     /// In large pages.
     pub large: u64,
     pub is_locked: bool,
-    pub flags: VmFlags,
+    pub flags: FlagNames,
 }
 
 impl Residence {
@@ -144,7 +144,7 @@ impl Residence {
 
     fn of(pager: &mut Machine, start: u64, vma: &Vma, zero: u64) -> Residence {
         let mut sum =
-            Residence { is_locked: vma.traits.locked, flags: VmFlags::of(vma), ..Residence::default() };
+            Residence { is_locked: vma.flags.locked, flags: FlagNames::of(vma), ..Residence::default() };
         pager.visit(start, vma.end, &mut |_, page| {
             // The page of zeros stands for memory that nobody has written yet.
             if page.physical == zero {
@@ -175,31 +175,31 @@ pub type Seen<'a> = dyn FnMut(&Listed, &mut dyn FnMut() -> Residence) -> Result<
 
 /// The line `VmFlags` of smaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VmFlags([&'static str; 17]);
+pub struct FlagNames([&'static str; 17]);
 
-impl VmFlags {
-    fn of(vma: &Vma) -> VmFlags {
-        let traits = &vma.traits;
-        let (rights, most) = (traits.rights, traits.most);
+impl FlagNames {
+    fn of(vma: &Vma) -> FlagNames {
+        let flags = &vma.flags;
+        let (rights, most) = (flags.rights, flags.most);
         let when = |holds: bool, name| if holds { name } else { "" };
-        VmFlags([
-            when(rights.contains(Rights::READ), "rd"),
-            when(rights.contains(Rights::WRITE), "wr"),
-            when(rights.contains(Rights::EXECUTE), "ex"),
+        FlagNames([
+            when(rights.contains(Prot::READ), "rd"),
+            when(rights.contains(Prot::WRITE), "wr"),
+            when(rights.contains(Prot::EXECUTE), "ex"),
             // A file that was opened for reading alone is shared no further than that (Linux clears VM_SHARED).
-            when(traits.shared && most.contains(Rights::WRITE), "sh"),
-            when(most.contains(Rights::READ), "mr"),
-            when(most.contains(Rights::WRITE), "mw"),
-            when(most.contains(Rights::EXECUTE), "me"),
-            when(traits.shared, "ms"),
-            when(traits.grows_down, "gd"),
-            when(traits.locked, "lo"),
-            when(traits.no_fork, "dc"),
-            when(!traits.shared && !traits.no_reserve && rights.contains(Rights::WRITE), "ac"),
-            when(traits.no_reserve, "nr"),
-            when(traits.wipe_on_fork, "wf"),
-            when(traits.no_dump, "dd"),
-            match traits.large {
+            when(flags.shared && most.contains(Prot::WRITE), "sh"),
+            when(most.contains(Prot::READ), "mr"),
+            when(most.contains(Prot::WRITE), "mw"),
+            when(most.contains(Prot::EXECUTE), "me"),
+            when(flags.shared, "ms"),
+            when(flags.grows_down, "gd"),
+            when(flags.locked, "lo"),
+            when(flags.no_fork, "dc"),
+            when(!flags.shared && !flags.no_reserve && rights.contains(Prot::WRITE), "ac"),
+            when(flags.no_reserve, "nr"),
+            when(flags.wipe_on_fork, "wf"),
+            when(flags.no_dump, "dd"),
+            match flags.large {
                 Large::Always => "hg",
                 Large::Never => "nh",
                 Large::WherePaying => "",
@@ -209,7 +209,7 @@ impl VmFlags {
     }
 }
 
-impl fmt::Display for VmFlags {
+impl fmt::Display for FlagNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().filter(|flag| !flag.is_empty()).try_for_each(|flag| write!(f, "{flag} "))
     }
@@ -356,10 +356,10 @@ impl Space {
         };
         for (start, vma) in inner.tree.iter() {
             let bytes = vma.end - start;
-            if vma.traits.grows_down {
+            if vma.flags.grows_down {
                 usage.stack += bytes;
             }
-            if vma.traits.rights.contains(Rights::EXECUTE) && matches!(vma.backing, Backing::File { .. }) {
+            if vma.flags.rights.contains(Prot::EXECUTE) && matches!(vma.backing, Backing::File { .. }) {
                 usage.text += bytes;
             }
         }
