@@ -85,12 +85,14 @@ impl Task {
     }
 
     /// The process goes by this thread's number.
+    #[inline]
     pub fn is_first(&self) -> bool {
         self.tid == self.process.pid
     }
 
     /// Users, groups and capabilities, which each thread has for itself (credentials(7)); the C library has all threads change
     /// theirs. What others see of the process, and what [`crate::auxiliary`] acts with, are those of its first thread.
+    #[inline]
     pub fn credentials(&self) -> &SpinLock<Credentials> {
         self.own.as_ref().map_or(&self.process.credentials, |own| &own.credentials)
     }
@@ -215,6 +217,7 @@ impl Task {
 }
 
 /// The running thread, when it is one of the program's.
+#[inline]
 pub fn running() -> Option<&'static Task> {
     let local = sched::current().local() as *const Task;
     // SAFETY: as in `current`.

@@ -49,6 +49,7 @@ pub fn for_file<T>(
 }
 
 /// When a blocking call on the socket ends without success: SO_RCVTIMEO and SO_SNDTIMEO.
+#[inline]
 pub fn deadline_of(file: &dyn File, interest: Events) -> u64 {
     let Ok(socket) = api_socket::of_file(file) else { return FOREVER };
     let timeout = socket.timeout_ns(interest.intersects(Events::IN));
@@ -113,6 +114,7 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
 
 /// Between the pieces of a long call: does what is due and lets other threads run. True when a signal waits, and the call is
 /// to end with what it has done.
+#[inline]
 pub fn take_a_break() -> bool {
     sched::work();
     thread::current().has_signal()
@@ -120,6 +122,7 @@ pub fn take_a_break() -> bool {
 
 /// When a call that may take `timeout_ns` is over. A call that was interrupted without a handler and is made again
 /// keeps the deadline it had: its answer must go through [`interrupted`].
+#[inline]
 pub fn deadline_in(timeout_ns: u64) -> u64 {
     let resumed = thread::current().signals.take_resume();
     resumed.unwrap_or_else(|| api_plat::now_ns().saturating_add(timeout_ns))

@@ -16,6 +16,7 @@ pub fn set_trace(on: bool) {
 }
 
 /// Every call is printed to the console.
+#[inline]
 pub fn is_traced() -> bool {
     TRACE.load(Ordering::Relaxed)
 }

@@ -248,6 +248,8 @@ impl TaskSignals {
         pending & !self.blocked.load(Relaxed) != 0
     }
 
+    #[inline]
+
     pub fn blocked(&self) -> SignalSet {
         self.blocked.load(Relaxed)
     }
@@ -310,6 +312,7 @@ impl TaskSignals {
     }
 
     /// The time a call interrupted without a handler was to end, for the call made again; once.
+    #[inline]
     pub fn take_resume(&self) -> Option<u64> {
         self.resume.lock().take()
     }
