@@ -41,6 +41,12 @@ pub fn engine() -> Option<Engine> {
     Some(Engine { unilith, root })
 }
 
+/// Whether `/` is a mount, which it is not in a chroot: nobody can exchange it there, nor make it private.
+pub fn root_is_mount() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("/proc is there");
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some("/"))
+}
+
 impl Engine {
     /// A bundle of busybox that runs this line of a shell; `change` has the last word.
     pub fn bundle(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) -> PathBuf {

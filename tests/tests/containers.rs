@@ -12,7 +12,7 @@ use std::{
     process::{Command, Stdio},
 };
 use unilith_tests::{
-    client,
+    PARTS_OF_CONTAINERS, client,
     engine::{Pod, engine},
     eventually, signal,
 };
@@ -458,8 +458,8 @@ fn an_engine_finds_the_kernel_that_the_command_has_built() {
     let Some(engine) = engine() else { return };
     let unilith = &engine.unilith;
     // The kernel of containers, as the pages about engines have it.
-    let run = ["run", "-d", "--name", "known", "--machine", "process", "--set", "tun=on"];
-    unilith.run(&[&run[..], &["busybox", "sleep", "1000"]].concat()).ok();
+    let run = ["run", "-d", "--name", "known", "--machine", "process"];
+    unilith.run(&[&run[..], &PARTS_OF_CONTAINERS, &["busybox", "sleep", "1000"]].concat()).ok();
     let machine = unilith.run(&["inspect", "known"]).ok().out;
     let kernel = machine.split("\"kernel\": \"").nth(1).and_then(|rest| rest.split('"').next());
     let kernel = PathBuf::from(kernel.expect("inspect names the kernel"));

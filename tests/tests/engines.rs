@@ -9,16 +9,18 @@ use std::{
     process::{Child, Command},
     time::Duration,
 };
-use unilith_tests::{BUILD_KERNEL, Ran, client, engine::engine, eventually, finish, is_skipped, signal};
+use unilith_tests::{
+    BUILD_KERNEL, Ran, client,
+    engine::{engine, root_is_mount},
+    eventually, finish, is_skipped, signal,
+};
 
 /// How long Podman may take for one command.
 const PODMAN: Duration = Duration::from_secs(60);
 
 /// Whether engines unpack images here: they make mounts below the root private, which has to be a mount itself.
 fn can_unpack() -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("/proc is there");
-    let is_mounted = mounts.lines().any(|line| line.split(' ').nth(4) == Some("/"));
-    !is_skipped(!is_mounted, "engines unpack no images below a root that is no mount, as in a chroot")
+    !is_skipped(!root_is_mount(), "engines unpack no images below a root that is no mount, as in a chroot")
 }
 
 /// Podman in a network namespace of its own. What a test that fails leaves goes with it.

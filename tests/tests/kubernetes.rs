@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, root};
+use unilith_tests::{BUILD_KERNEL, PARTS_OF_CONTAINERS, Ran, Unilith, client, eventually, finish, root};
 
 /// How long one command of kubectl may take: pods start and end meanwhile.
 const KUBECTL: Duration = Duration::from_secs(120);
@@ -55,7 +55,8 @@ impl Cluster<'_> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // Engines give a runtime no time to build its kernel.
-        unilith.run(&["run", "--rm", "--machine", "process", "--set", "tun=on", "busybox", "true"]).ok();
+        let run = ["run", "--rm", "--machine", "process"];
+        unilith.run(&[&run[..], &PARTS_OF_CONTAINERS, &["busybox", "true"]].concat()).ok();
         let folder = unilith.path("cluster");
         fs::create_dir(&folder).expect("a folder can be made");
         image(unilith, &folder);

@@ -7,7 +7,7 @@
 
 use crate::{ContainerError, Result, file};
 use rustix::{
-    fs::CWD,
+    fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx},
     mount::{
         MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change,
         mount_remount, move_mount, open_tree, unmount,
@@ -30,11 +30,21 @@ pub struct Tree {
 
 /// Puts the calling thread, and no other one of the process, into a mount namespace of its own that has these trees and nothing else.
 /// The first is the root. Engines look at the process's first thread.
+///
+/// Nothing happens where nobody may mount, and below a root that is no mount (chroot(2)), which cannot be exchanged: whoever enters the
+/// namespace there finds what it has itself.
 pub fn enter(trees: &[Tree]) -> Result<()> {
     let Some((root, others)) = trees.split_first() else { return Ok(()) };
+    if !root_is_mount() {
+        return Ok(());
+    }
     // SAFETY: gives this thread mounts, a root and a working directory of its own; nothing that it has open changes.
     if unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) } != 0 {
-        return Err(ContainerError::Namespace("mount", io::Error::last_os_error()));
+        let why = io::Error::last_os_error();
+        return match why.kind() {
+            io::ErrorKind::PermissionDenied => Ok(()),
+            _ => Err(ContainerError::Namespace("mount", why)),
+        };
     }
     let failed = |e: rustix::io::Errno| ContainerError::Namespace("mount", e.into());
     // What is mounted on the host below them later is seen; nothing reaches the host.
@@ -55,6 +65,15 @@ pub fn enter(trees: &[Tree]) -> Result<()> {
         attach(tree, copy)?;
     }
     close(root)
+}
+
+/// pivot_root(2) wants one. Kernels before 5.8 do not tell, and then it says so itself.
+fn root_is_mount() -> bool {
+    let about = statx(CWD, c"/", AtFlags::empty(), StatxFlags::BASIC_STATS);
+    about.map_or(true, |about| {
+        !about.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
+            || about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    })
 }
 
 /// A copy of a mount, with those below it, that is nowhere yet.
