@@ -28,7 +28,7 @@ fn what_is_chosen_is_written_and_is_in_the_next_image() {
     let (command, machine) = menu(&unilith, &["busybox"]);
     let mut terminal = Terminal::start(&command);
     let screen = terminal.shows("", "alloc_region");
-    assert!(screen.contains("tcpip") && screen.contains("volumes"), "{screen}");
+    assert!(screen.contains("tcpip") && screen.contains("calls_process"), "{screen}");
     terminal.shows(RIGHT, "alloc=buddy");
     terminal.shows("s", "written");
     terminal.types("q");
