@@ -249,7 +249,6 @@ impl TaskSignals {
     }
 
     #[inline]
-
     pub fn blocked(&self) -> SignalSet {
         self.blocked.load(Relaxed)
     }
