@@ -22,12 +22,10 @@ use task::identity::credentials::Credentials;
 use task::limits::RLIMIT_NPROC;
 use task::pids::{Pid, PidNamespace};
 use task::process::{Beginning, Process};
+use task::registers::TRAP_FLAG;
 use task::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use task::tracing::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
 use task::{Own, Task, processes};
-
-/// RFLAGS.TF
-const TRAP_FLAG: u64 = 0x100;
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;

@@ -4,7 +4,7 @@
 use crate::cpu_time::Usage;
 use crate::process::Process;
 use crate::processes;
-use crate::signals::{self, SIGCHLD, SIGNALS, SigInfo};
+use crate::signals::{self, SIGCHLD, SIGCONT, SIGNALS, SigInfo};
 use abi::Events;
 use alloc::vec::Vec;
 use api_plat::Status;
@@ -17,9 +17,7 @@ pub const CLD_TRAPPED: i32 = 4;
 pub const CLD_STOPPED: i32 = 5;
 pub const CLD_CONTINUED: i32 = 6;
 
-/// What `si_status` says of a child that goes on, and wait4's status of it.
-const SIGCONT: i32 = 18;
-
+/// wait4's status of a child that goes on.
 pub const CONTINUED: i32 = 0xffff;
 
 /// The bit of wait4's status that tells of a core file.

@@ -27,6 +27,7 @@ const USER_CS: u64 = 0x33;
 const USER_SS: u64 = 0x2b;
 /// Flags a tracer may set: those that a program may.
 const USER_FLAGS: u64 = 0x5_0dd5;
+/// RFLAGS.TF
 pub const TRAP_FLAG: u64 = 0x100;
 /// The FXSAVE area.
 const LEGACY_BYTES: usize = 512;

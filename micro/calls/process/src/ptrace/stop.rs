@@ -5,7 +5,7 @@
 use abi::{Result, errno::ENOSYS};
 use api_plat::{Status, TrapFrame};
 use core::sync::atomic::Ordering::Relaxed;
-use task::children::CLD_TRAPPED;
+use task::children::{CLD_STOPPED, CLD_TRAPPED};
 use task::pids::Pid;
 use task::registers::TRAP_FLAG;
 use task::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
@@ -22,7 +22,6 @@ pub const EVENT_EXIT: i32 = 6;
 pub const EVENT_SECCOMP: i32 = 7;
 pub const EVENT_STOP: i32 = 128;
 
-const CLD_STOPPED: i32 = 5;
 /// `si_code` of a step over a system call, and into a handler.
 const TRAP_BRKPT: i32 = 1;
 /// Of a system-call stop with PTRACE_O_TRACESYSGOOD.

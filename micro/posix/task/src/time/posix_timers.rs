@@ -5,11 +5,9 @@ use super::alarm::{Alarm, Expires};
 use super::itimers;
 use crate::pids::Pid;
 use crate::process::Process;
-use crate::signals::{SIGALRM, SigInfo, send_to_process, send_to_task};
+use crate::signals::{SI_TIMER, SIGALRM, SigInfo, send_to_process, send_to_task};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
-
-const SI_TIMER: i32 = -2;
 
 /// Largest overrun that is reported (POSIX: DELAYTIMER_MAX).
 const MAX_OVERRUN: u64 = i32::MAX as u64;
