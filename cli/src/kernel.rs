@@ -116,7 +116,7 @@ pub fn packaged_features() -> Result<Vec<(Platform, Vec<&'static str>)>> {
 }
 
 /// The features with the platform's.
-pub fn on_platform<'a>(platform: Platform, features: &[&'a str]) -> Vec<&'a str> {
+fn on_platform<'a>(platform: Platform, features: &[&'a str]) -> Vec<&'a str> {
     let feature = if platform.is_process() { Some("plat-process") } else { PC_FEATURE };
     features.iter().copied().chain(feature).collect()
 }
