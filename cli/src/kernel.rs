@@ -102,15 +102,17 @@ pub fn default_features(platform: Platform) -> Result<Vec<&'static str>> {
 
 /// The features of the kernel that containers have, but for the platform's: those of the default choices, and what a pod's containers may
 /// need, since its machine runs before they are known: networks with IPv6, and interfaces that programs make, which a container with
-/// CAP_NET_ADMIN has elsewhere as well.
-pub fn container_features() -> Result<Vec<&'static str>> {
+/// CAP_NET_ADMIN has elsewhere as well. `set`: what its annotation chooses beyond or instead of that.
+pub fn container_features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
     let parts = ["ipv6", "tun"].map(|part| (part.to_string(), "on".to_string()));
-    features(&BTreeMap::from(parts))
+    let mut parts = BTreeMap::from(parts);
+    parts.extend(set.clone());
+    features(&parts)
 }
 
 /// The features of a kernel that a package has, with the platform's.
 pub fn packaged_features() -> Result<Vec<(Platform, Vec<&'static str>)>> {
-    let containers = on_platform(Platform::Process, &container_features()?);
+    let containers = on_platform(Platform::Process, &container_features(&BTreeMap::new())?);
     let usual = |platform| -> Result<_> { Ok((platform, default_features(platform)?)) };
     Ok(vec![usual(Platform::Microvm)?, usual(Platform::Process)?, (Platform::Process, containers)])
 }

@@ -422,17 +422,48 @@ fn names_are_resolved_by_the_server_on_the_loopback_of_the_containers_namespace(
 type Case<'a> = (&'a str, &'a dyn Fn(&mut Value), &'a str);
 
 #[test]
+fn an_annotation_chooses_what_the_kernel_is_made_of_and_the_score_is_the_processs() {
+    let Some(engine) = engine() else { return };
+    // The kernel of `run`, which is there.
+    for (id, choice, says) in [("with", "tun=on", "there"), ("without", "tun=off, ipv6=off", "none")] {
+        engine.bundle(
+            id,
+            "if [ -e /dev/net/tun ]; then echo there; else echo none; fi; sleep 100",
+            |config| {
+                config["annotations"] = json!({"dev.unilith.set": choice});
+                config["process"]["oomScoreAdj"] = json!(321);
+            },
+        );
+        assert!(engine.create(id).success(), "{}", engine.out(id));
+        engine.run(&["start", id]).ok();
+        eventually("it says so", || engine.out(id).contains(says));
+        let score = format!("/proc/{}/oom_score_adj", engine.pid(id).as_raw_nonzero());
+        assert_eq!(fs::read_to_string(score).unwrap().trim(), "321");
+        engine.run(&["kill", id, "KILL"]).ok();
+        assert_eq!(engine.wait(id), 137);
+        engine.run(&["delete", id]).ok();
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_bundle_is_said_and_nothing_stays() {
     let Some(engine) = engine() else { return };
     let log = engine.unilith.path("log.json");
     let log_text = log.display().to_string();
-    let cases: [Case; 6] = [
+    let cases: [Case; 9] = [
         ("noprogram", &|c| c["process"]["args"] = json!(["nothing"]), "executable file not found in $PATH"),
         ("noargs", &|c| c["process"]["args"] = json!([]), "names no program"),
         ("noroot", &|c| c["root"]["path"] = json!("missing"), "cannot use the root"),
         ("users", &|c| c["linux"]["namespaces"][0] = json!({"type": "user"}), "user namespace"),
         ("nonet", &|c| c["linux"]["namespaces"][1] = json!({"type": "network", "path": "/no/ns"}), "/no/ns"),
         ("kernel", &|c| c["annotations"] = json!({"unilith.kernel": "linux"}), "unilith.kernel=linux"),
+        ("choice", &|c| c["annotations"] = json!({"dev.unilith.set": "aio"}), "write KEY=VALUE"),
+        (
+            "part",
+            &|c| c["annotations"] = json!({"dev.unilith.set": "tun=on,wings=on"}),
+            "--set wings: there is no such",
+        ),
+        ("score", &|c| c["process"]["oomScoreAdj"] = json!(5000), "oom_score_adj"),
     ];
     for (id, change, says) in cases {
         let folder = engine.bundle(id, "echo never", change);
@@ -448,6 +479,12 @@ fn what_is_wrong_with_a_bundle_is_said_and_nothing_stays() {
     engine.run(&["create", "--bundle", "/no/such/bundle", "x"]).code(1).complains("/no/such/bundle");
     engine.run(&["state", "../x"]).code(1).complains("invalid id");
     engine.run(&["checkpoint", "x"]).code(1).complains("no such command");
+    let folder = engine.bundle("scope", "echo never", |c| c["linux"]["cgroupsPath"] = json!("/not/systemds"));
+    let bundle = folder.display().to_string();
+    engine
+        .run(&["--systemd-cgroup", "create", "--bundle", &bundle, "scope"])
+        .code(1)
+        .complains("slice:prefix:name");
     assert_eq!(engine.unilith.machines_on_disk(), 0);
     let left = fs::read_dir(&engine.root).unwrap().flatten().map(|e| e.file_name());
     assert_eq!(left.filter(|name| name != ".interfaces").count(), 0);

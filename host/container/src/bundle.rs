@@ -3,7 +3,7 @@
 //! it were passed over in silence is refused; what has no meaning for a machine, which has a kernel of its own, is listed in
 //! `docs/reference/oci.md`.
 
-use crate::{ContainerError, Result, namespace, seccomp};
+use crate::{ContainerError, Result, namespace, scope::Scope, seccomp};
 use oci_spec::runtime::{
     Capability, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec,
 };
@@ -260,6 +260,8 @@ pub struct Container {
     pub memory: Option<u64>,
     pub cgroup: Option<PathBuf>,
     pub resources: Option<LinuxResources>,
+    /// How likely the host's kernel ends its process for want of memory, from -1000 to 1000 (proc(5), `oom_score_adj`).
+    pub oom_score: Option<i32>,
     pub hooks: Option<Hooks>,
     pub annotations: BTreeMap<String, String>,
     /// It only holds a pod's namespaces.
@@ -324,6 +326,7 @@ impl Container {
             memory: None,
             cgroup: None,
             resources: None,
+            oom_score: process.oom_score_adj(),
             hooks: spec.hooks().clone(),
             annotations: spec.annotations().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
             is_sandbox: false,
@@ -434,6 +437,13 @@ impl Container {
         // -1 is no limit, and so is 0 for some engines.
         self.memory = memory.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
         Ok(())
+    }
+
+    /// Takes the path of its control group for the name of a scope of systemd's.
+    pub fn take_scope(&mut self, id: &str) -> Result<Scope> {
+        let scope = Scope::of(self.cgroup.as_deref(), id)?;
+        self.cgroup = Some(scope.path());
+        Ok(scope)
     }
 
     /// Whether its pod's annotation `unilith.offline`, a list of names with commas between them, has its name: it gets no

@@ -3,7 +3,7 @@
 //! (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst). The machine's process and its supervisor are in them, so what the
 //! engine measures and limits is the whole machine.
 
-use crate::{Result, file};
+use crate::{ContainerError, Result, file};
 use oci_spec::runtime::LinuxResources;
 use std::{
     fs, io,
@@ -66,28 +66,54 @@ impl Hierarchies {
         })
     }
 
-    /// Makes the groups of a container and puts a process into them. Groups that are there are used.
-    pub fn join(&self, path: &Path, pid: u32) -> Result<Vec<PathBuf>> {
+    /// Makes the groups of a container and puts a process into them. Groups that are there are used. `made`: those to remove, after
+    /// an error as well.
+    pub fn join(&self, path: &Path, pid: u32, made: &mut Vec<PathBuf>) -> Result<()> {
         let below = below(path);
-        let mut made = Vec::new();
         for (place, controllers) in &self.mounts {
             let group = place.join(&below);
             if controllers.iter().any(|c| c == "cpuset") {
                 make_cpuset(place, &below)?;
+            } else if controllers.is_empty() {
+                make_unified(place, &below)?;
             } else {
                 fs::create_dir_all(&group).map_err(file("cannot make the control group", &group))?;
             }
             let members = group.join("cgroup.procs");
-            fs::write(&members, pid.to_string()).map_err(file("cannot join", &members))?;
             made.push(group);
+            fs::write(&members, pid.to_string()).map_err(file("cannot join", &members))?;
         }
-        Ok(made)
+        Ok(())
     }
 }
 
 /// The path of a group as one below a hierarchy's place, that leads nowhere else.
 fn below(path: &Path) -> PathBuf {
     path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
+}
+
+/// A group of version 2 has the controllers that the one above it gives to those below it (cgroup-v2.rst, "Enabling and Disabling").
+fn make_unified(place: &Path, below: &Path) -> Result<()> {
+    let mut at = place.to_path_buf();
+    for name in below.components() {
+        let words = |name: &str| fs::read_to_string(at.join(name)).unwrap_or_default();
+        let given = words("cgroup.subtree_control");
+        let there = words("cgroup.controllers");
+        let missing =
+            there.split_whitespace().filter(|one| !given.split_whitespace().any(|given| given == *one));
+        for controller in missing {
+            // One that cannot be given, since processes are in the group above or it is another's, is missed where a limit wants it.
+            let _ = fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
+        at.push(name);
+        match fs::create_dir(&at) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(file("cannot make the control group", &at)(e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// A new cpuset is empty, and nobody can join it until it has processors and memory of the one above it (cpusets.rst).
@@ -139,9 +165,7 @@ fn settings(resources: &LinuxResources) -> Vec<Setting> {
     if let Some(cpu) = resources.cpu() {
         if let Some(shares) = cpu.shares().filter(|s| *s > 0) {
             out.push(("cpu.shares", shares.to_string()));
-            // runc's and systemd's conversion of 2..262144 to 1..10000.
-            let weight = 1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
-            out.push(("cpu.weight", weight.to_string()));
+            out.push(("cpu.weight", weight(shares).to_string()));
         }
         if let Some(period) = cpu.period().filter(|p| *p > 0) {
             out.push(("cpu.cfs_period_us", period.to_string()));
@@ -157,18 +181,43 @@ fn settings(resources: &LinuxResources) -> Vec<Setting> {
         }
     }
     if let Some(limit) = resources.pids().map(|pids| pids.limit()) {
-        // The processes of the machine are its own; those of the host that carry it are few.
-        out.push(("pids.max", if limit <= 0 { "max".into() } else { limit.max(LEAST_PIDS).to_string() }));
+        out.push(("pids.max", host_pids(limit).map_or("max".into(), |limit| limit.to_string())));
     }
     out
 }
 
-/// Threads of a supervisor and processes of a machine that are there whatever the program does.
-const LEAST_PIDS: i64 = 128;
+/// Shares of processors as version 2 weighs them: runc's and systemd's conversion of 2..262144 to 1..10000.
+pub fn weight(shares: u64) -> u64 {
+    1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
+}
 
-/// Writes the limits to the groups.
+/// How many processes and threads of the host a container with this limit may have. The processes of the machine are its own; those
+/// of the host that carry it are few.
+pub fn host_pids(limit: i64) -> Option<u64> {
+    u64::try_from(limit).ok().filter(|limit| *limit > 0).map(|limit| limit.max(LEAST_PIDS))
+}
+
+/// Threads of a supervisor and processes of a machine that are there whatever the program does.
+const LEAST_PIDS: u64 = 128;
+
+/// Limits that are said to hold, by their names in both versions.
+const HELD: [[&str; 2]; 3] =
+    [["memory.limit_in_bytes", "memory.max"], ["cpu.cfs_quota_us", "cpu.max"], ["pids.max", "pids.max"]];
+
+/// Writes the limits to the groups. One that no group can hold is an error, where the container has groups at all.
 pub fn limit(groups: &[PathBuf], resources: &LinuxResources) -> Result<()> {
-    for (name, value) in settings(resources) {
+    let settings = settings(resources);
+    for (name, value) in &settings {
+        let is_none = value.starts_with("max") || value.starts_with('-') || value == "0";
+        let names = HELD.iter().find(|names| names.contains(name)).filter(|_| !is_none && !groups.is_empty());
+        let is_there = |name: &&str| groups.iter().any(|group| group.join(name).exists());
+        if let Some(names) = names
+            && !names.iter().any(is_there)
+        {
+            return Err(ContainerError::NoController(names[1]));
+        }
+    }
+    for (name, value) in settings {
         for path in groups.iter().map(|group| group.join(name)).filter(|path| path.exists()) {
             let written = fs::write(&path, &value).or_else(|error| {
                 // A limit of memory and the one of memory and swap must never cross, so the second is tried first then.
@@ -258,7 +307,8 @@ mod tests {
         fs::write(set.join("cpuset.cpus"), "0-1\n").unwrap();
         fs::write(set.join("cpuset.mems"), "0\n").unwrap();
         let mounts = vec![(memory.clone(), vec!["memory".into()]), (set.clone(), vec!["cpuset".into()])];
-        let groups = Hierarchies { mounts }.join(Path::new("/../pods/one"), 42).unwrap();
+        let mut groups = Vec::new();
+        Hierarchies { mounts }.join(Path::new("/../pods/one"), 42, &mut groups).unwrap();
         assert_eq!(groups, [memory.join("pods/one"), set.join("pods/one")]);
         assert_eq!(fs::read_to_string(groups[0].join("cgroup.procs")).unwrap(), "42");
         assert_eq!(fs::read_to_string(groups[1].join("cpuset.cpus")).unwrap(), "0-1");
@@ -266,6 +316,30 @@ mod tests {
         limit(&groups, &resources(r#"{"memory": {"limit": 1048576}, "cpu": {"shares": 512}}"#)).unwrap();
         assert_eq!(fs::read_to_string(groups[0].join("memory.limit_in_bytes")).unwrap(), "1048576");
         assert!(!groups[0].join("cpu.shares").exists(), "no file is made that was not there");
+        let error = limit(&groups, &resources(r#"{"pids": {"limit": 100}}"#)).unwrap_err().to_string();
+        assert!(error.contains("pids.max"), "a limit that nothing holds: {error}");
+        limit(&groups, &resources(r#"{"pids": {"limit": -1}, "cpu": {"quota": -1}}"#)).unwrap();
+    }
+
+    #[test]
+    fn groups_of_version_2_get_the_controllers_of_the_group_above() {
+        let host = tempfile::tempdir().unwrap();
+        let above = host.path().join("pods");
+        fs::create_dir(&above).unwrap();
+        fs::write(host.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        fs::write(host.path().join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        fs::write(above.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        fs::write(above.join("cgroup.subtree_control"), "cpu\n").unwrap();
+        let mounts = vec![(host.path().to_path_buf(), Vec::new())];
+        let mut groups = Vec::new();
+        Hierarchies { mounts }.join(Path::new("/pods/one"), 42, &mut groups).unwrap();
+        assert_eq!(groups, [above.join("one")]);
+        // What was given already is not asked for again; the kernel takes each word by itself.
+        assert_eq!(fs::read_to_string(above.join("cgroup.subtree_control")).unwrap(), "+memory");
+        assert_eq!(
+            fs::read_to_string(host.path().join("cgroup.subtree_control")).unwrap(),
+            "cpu memory pids\n"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`cgroup`]: control groups, version 1 and 2
 //! - [`mounted`]: what is mounted on the host
 //! - [`namespace`]: the network namespace
+//! - [`scope`]: control groups that systemd makes
 //! - [`terminal`]: the pseudo-terminal, given to the engine over its console socket
 //! - [`view`]: the container's files, where engines look for them
 //! - [`hooks`]: programs of the engine's that are run at points of the container's life
@@ -22,6 +23,7 @@ pub mod hooks;
 pub mod mounted;
 pub mod namespace;
 pub mod record;
+pub mod scope;
 pub mod seccomp;
 pub mod terminal;
 pub mod view;
@@ -57,6 +59,15 @@ pub enum ContainerError {
         dev.unilith.pod: separate out, or name those containers that need no network in dev.unilith.offline"
     )]
     InterfaceTaken,
+    #[error(
+        "no control group of the container has {0}: the group above it does not give that controller to groups below \
+        (cgroup.subtree_control)"
+    )]
+    NoController(&'static str),
+    #[error("the scope {0}: {1}")]
+    Scope(String, String),
+    #[error("systemd, {0}: {1}; without systemd as process 1, have the engine use cgroupfs")]
+    Systemd(String, String),
     #[error("the terminal: {0}")]
     Terminal(std::io::Error),
 }

@@ -5,6 +5,7 @@ use crate::{
     ContainerError, Result,
     bundle::{Container, Group, Network},
     file, namespace,
+    scope::Scope,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ pub struct Record {
     /// Milliseconds since 1970.
     pub created_ms: u64,
     pub cgroups: Vec<PathBuf>,
+    /// Its control group is this one of systemd's.
+    #[serde(default)]
+    pub scope: Option<Scope>,
     pub is_sandbox: bool,
     /// It has a machine that other containers may join, as those of a pod join their sandbox's.
     #[serde(default)]
@@ -201,6 +205,7 @@ impl Record {
             start,
             created_ms: now,
             cgroups,
+            scope: None,
             is_sandbox: container.is_sandbox,
             holds_machine: container.may_be_joined(),
             sandbox: None,
@@ -253,6 +258,7 @@ mod tests {
             start: 8,
             created_ms: 951_782_400_123,
             cgroups: Vec::new(),
+            scope: None,
             is_sandbox: false,
             holds_machine: false,
             sandbox: None,

@@ -16,6 +16,7 @@ use unilith_container::{
     cgroup::{self, Hierarchies},
     hooks,
     record::{Containers, Record, Status},
+    scope::Scope,
 };
 use unilith_machine::process::Process;
 use unilith_overlay::socket::{bind_at, connect_at};
@@ -55,7 +56,8 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
     if args.preserve_fds > 0 {
         return Err(Fault::new("--preserve-fds: a machine has no descriptors of the host's"));
     }
-    let container = Container::read(&args.bundle)?;
+    let mut container = Container::read(&args.bundle)?;
+    let scope = global.systemd_cgroup.then(|| container.take_scope(&args.id)).transpose()?;
     if container.terminal != args.console_socket.is_some() && !container.is_sandbox {
         let why =
             if container.terminal { "--console-socket is missing" } else { "process.terminal is false" };
@@ -63,10 +65,10 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
     }
     let home = home(all, &container)?;
     if container.holds_machine() || !container.is_sandbox && home.is_none() {
-        super::keeper::kernel()?;
+        super::keeper::kernel(&container)?;
     }
     let folder = all.reserve(&args.id)?;
-    let made = make(global, all, args, &container, &folder, home);
+    let made = make(global, all, args, &container, &folder, home, scope);
     if made.is_err() {
         // The first error is the one to report.
         let _ = all.remove(&args.id);
@@ -107,18 +109,26 @@ fn make(
     container: &Container,
     folder: &Path,
     home: Option<String>,
+    scope: Option<Scope>,
 ) -> Result<()> {
     let socket = folder.join(CREATE);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let mut keeper = Keeper(Some(spawn(global, args, home.as_deref())?));
     let pid = keeper.id();
-    let groups = match &container.cgroup {
-        Some(path) => Hierarchies::of_host().join(path, pid)?,
-        None => Vec::new(),
-    };
+    let mut groups = Vec::new();
     let result = (|| {
+        if let Some(scope) = &scope {
+            scope.start(&args.id, pid, container.resources.as_ref())?;
+        }
+        if let Some(path) = &container.cgroup {
+            Hierarchies::of_host().join(path, pid, &mut groups)?;
+        }
         if let Some(resources) = &container.resources {
             cgroup::limit(&groups, resources)?;
+        }
+        if let Some(score) = container.oom_score {
+            let path = PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
+            fs::write(&path, score.to_string()).map_err(file("write", &path))?;
         }
         let mut line = keeper.meet(&listener)?;
         // It is in its namespaces.
@@ -126,6 +136,7 @@ fn make(
         let process = Process::find(pid).ok_or_else(|| Fault::new("the container's process has ended"))?;
         let mut record = Record::new(&args.id, container, pid, process.start, groups.clone());
         record.sandbox = home;
+        record.scope = scope.clone();
         run_hooks(container, &record)?;
         line.say("go")?;
         // Everything is ready for the program.
@@ -139,6 +150,7 @@ fn make(
         Ok(()) => keeper.0 = None,
         Err(_) => {
             drop(keeper);
+            scope.iter().for_each(Scope::stop);
             let _ = cgroup::remove(&groups);
         }
     }
@@ -160,6 +172,9 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
 
 fn spawn(global: &Global, args: &Args, home: Option<&str>) -> Result<Child> {
     let mut command = super::again(&global.root, "__keep", args.console_socket.as_deref())?;
+    if global.systemd_cgroup {
+        command.arg("--scope");
+    }
     if let Some(sandbox) = home {
         command.arg("--pod").arg(sandbox);
     }

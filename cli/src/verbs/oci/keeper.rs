@@ -80,6 +80,9 @@ pub struct Args {
     /// The sandbox whose machine the container joins
     #[arg(long)]
     pub pod: Option<String>,
+    /// Its control group is one of systemd's
+    #[arg(long)]
+    pub scope: bool,
     pub id: String,
 }
 
@@ -159,7 +162,10 @@ struct Machine {
 }
 
 fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStream) -> Result<Prepared> {
-    let container = Container::read(&args.bundle)?;
+    let mut container = Container::read(&args.bundle)?;
+    if args.scope {
+        container.take_scope(&args.id)?;
+    }
     namespace::enter(&container.network)?;
     say(creator, &Said::Done);
     let mut go = String::new();
@@ -348,12 +354,12 @@ pub fn check_choices(container: &Container) -> Result<()> {
             )));
         }
     }
-    for key in ["ukl", "set"] {
-        if container.choice(key).is_some() {
-            return Err(Fault::new(format!("annotation unilith.{key}: containers have no such choice yet")));
-        }
+    if container.choice("ukl").is_some() {
+        return Err(Fault::new(
+            "annotation unilith.ukl: containers have no such choice, for their kernel is micro",
+        ));
     }
-    Ok(())
+    features(container).map(drop)
 }
 
 /// A machine of its own shares no processes and no System V IPC with another one.
@@ -396,7 +402,7 @@ fn spec(
     if let Some(lack) = support::lack_with(&network) {
         return Err(Fault::new(format!("containers are machines that are processes, but {lack}")));
     }
-    let kernel = kernel()?;
+    let kernel = kernel(container)?;
     let memory = memory(container);
     let environment = container.env.iter().filter_map(|entry| {
         let (key, value) = entry.split_once('=')?;
@@ -525,10 +531,22 @@ fn limit(resource: u8, soft: u64, hard: u64) -> Rlimit {
     Rlimit { resource, soft, hard: Some(hard) }
 }
 
-/// The kernel of all containers. `create` asks for it first, outside of the container's limits: one that is not there yet is
-/// built by a compiler.
-pub fn kernel() -> Result<kernel::Kernel> {
-    kernel::micro(Platform::Process, &kernel::container_features()?, &Progress::new())
+/// The kernel of a container. `create` asks for it first, outside of the container's limits: one that is not there yet is built by a
+/// compiler.
+pub fn kernel(container: &Container) -> Result<kernel::Kernel> {
+    kernel::micro(Platform::Process, &features(container)?, &Progress::new())
+}
+
+/// What its kernel is made of: `unilith.set` has choices as `--set` takes them, with commas between them.
+fn features(container: &Container) -> Result<Vec<&'static str>> {
+    let wrong = |why: String| Fault::new(format!("annotation unilith.set: {why}"));
+    let mut set = BTreeMap::new();
+    for choice in container.choice("set").into_iter().flat_map(|text| text.split(',')) {
+        let (key, value) =
+            choice.split_once('=').ok_or_else(|| wrong(format!("{choice:?}: write KEY=VALUE,KEY=VALUE")))?;
+        set.insert(key.trim().to_string(), value.trim().to_string());
+    }
+    kernel::container_features(&set).map_err(|fault| wrong(fault.message))
 }
 
 /// An archive of nothing, in the format "newc": the machine's root is a volume.

@@ -50,6 +50,9 @@ pub fn update(all: &Containers, args: &Update) -> Result<u8> {
     if let (Some(Some(wanted)), Some(machine)) = (memory, &machine) {
         check_memory(&record, machine, wanted)?;
     }
+    if let Some(scope) = &record.scope {
+        scope.limit(&resources)?;
+    }
     cgroup::limit(&record.cgroups, &resources)?;
     if let Some(memory) = memory {
         record.memory = memory;

@@ -17,6 +17,7 @@ use unilith_container::{
     bundle::Container,
     cgroup, hooks,
     record::{Containers, Record, Status},
+    scope::Scope,
 };
 use unilith_image::signal_number;
 use unilith_machine::{
@@ -172,6 +173,7 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     {
         held.remove()?;
     }
+    record.scope.iter().for_each(Scope::stop);
     cgroup::remove(&record.cgroups)?;
     all.remove(&record.id)?;
     all.forget_interface(&record);
@@ -280,7 +282,7 @@ pub fn features() -> Result<u8> {
         "linux": {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
             "capabilities": CapabilitySet::all().iter_names().map(|(name, _)| format!("CAP_{name}")).collect::<Vec<_>>(),
-            "cgroup": {"v1": true, "v2": true, "systemd": false, "systemdUser": false, "rdma": false},
+            "cgroup": {"v1": true, "v2": true, "systemd": true, "systemdUser": false, "rdma": false},
             "seccomp": {
                 "enabled": true,
                 "actions": [

@@ -54,8 +54,8 @@ pub struct Global {
     /// Accepted for engines that give it
     #[arg(long, hide = true)]
     debug: bool,
-    /// Control groups made by systemd: refused, they are made through their files
-    #[arg(long, hide = true)]
+    /// Have systemd make the control groups
+    #[arg(long)]
     systemd_cgroup: bool,
     /// Accepted for engines that give it: a machine needs no rights of the host inside
     #[arg(long, hide = true, value_name = "BOOL")]
@@ -119,12 +119,6 @@ pub fn act(args: Args) -> Result<u8> {
 
 fn run(args: Args) -> Result<u8> {
     let Args { global, verb } = args;
-    if global.systemd_cgroup {
-        return Err(Fault::new(
-            "--systemd-cgroup: control groups are made through their files; set cgroup_manager = \"cgroupfs\" \
-            (Podman), native.cgroupdriver=cgroupfs (Docker) or SystemdCgroup = false (containerd)",
-        ));
-    }
     let all = Containers::at(&global.root);
     match verb {
         Verb::Create(args) => create::act(&global, &all, &args),

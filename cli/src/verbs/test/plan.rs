@@ -45,8 +45,18 @@ const ON_PROCESS_MACHINES: [&str; 28] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 9] =
-    ["clients", "disk", "fuzz", "kubernetes", "lives", "popular", "process_suites", "processors", "xen"];
+const WITH_LONG: [&str; 10] = [
+    "clients",
+    "disk",
+    "fuzz",
+    "kubernetes",
+    "lives",
+    "popular",
+    "process_suites",
+    "processors",
+    "systemd",
+    "xen",
+];
 
 /// Whole-system tests of what is built with Linux. They are marked as ignored, so that `cargo test` alone does not build
 /// Linux.
