@@ -21,9 +21,13 @@ mod long {
                 .output()
                 .is_ok_and(|o| o.status.success())
         };
-        for (program, package) in
-            [("busctl", "systemd"), ("podman", "podman"), ("dbus-daemon", "dbus-daemon")]
-        {
+        for (program, package) in [
+            ("busctl", "systemd"),
+            ("podman", "podman"),
+            ("dbus-daemon", "dbus-daemon"),
+            ("newuidmap", "uidmap"),
+            ("slirp4netns", "slirp4netns"),
+        ] {
             if is_skipped(
                 !has(program),
                 &format!("the rig has this computer's programs, and {package} is not installed"),

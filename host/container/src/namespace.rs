@@ -34,6 +34,17 @@ pub fn enter(network: &Network) -> Result<()> {
     }
 }
 
+/// Whether this process is the computer's superuser, and not that of a user namespace within it alone (user_namespaces(7)).
+pub fn is_superuser() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && maps_all(&map)
+}
+
+/// `map`: as /proc/PID/uid_map. Every number is itself in the first namespace.
+fn maps_all(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// Whether the file is the calling thread's own network namespace: engines name it for `--network host`.
 pub fn is_own(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -52,4 +63,17 @@ pub fn number() -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let namespace = std::fs::metadata(OWN);
     namespace.map(|m| m.ino()).map_err(|e| ContainerError::Namespace("network", e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_user_namespace_is_known_by_its_map() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        for other in ["", "0 1000 1\n", "0 0 65536\n", "0 1000 1\n1 100000 65536\n"] {
+            assert!(!maps_all(other), "{other:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! systemd owns the hierarchy then: the group is made by it, and the limits are properties of the unit as well as words in the
 //! group's files, since systemd writes its own again whenever its units are reloaded. It is spoken to by busctl(1), which is its own.
 
-use crate::{ContainerError, Result, cgroup};
+use crate::{ContainerError, Result, cgroup, namespace};
 use oci_spec::runtime::LinuxResources;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -67,8 +67,9 @@ impl Scope {
         path.join(&self.unit)
     }
 
-    /// Makes it, with a process in it, and waits until that is there.
-    pub fn start(&self, id: &str, pid: u32, resources: Option<&LinuxResources>) -> Result<()> {
+    /// Makes it, with a process in it, and waits until that is there. Answers the path of its group in the hierarchies: that of an
+    /// ordinary user's systemd is below the group which the computer's has for that.
+    pub fn start(&self, id: &str, pid: u32, resources: Option<&LinuxResources>) -> Result<PathBuf> {
         let mut properties = vec![
             Property::of("Description", "s", format!("Unilith container {id}")),
             Property::of("Slice", "s", self.slice.clone()),
@@ -89,22 +90,26 @@ impl Scope {
         call("StartTransientUnit", "ssa(sv)a(sa(sv))", &words)?;
         let groups = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let until = Instant::now() + LIMIT;
-        while !fs::read_to_string(&groups).is_ok_and(|text| self.is_in(&text)) {
-            if Instant::now() > until {
-                return Err(self.failed("systemd took the request and did not make the scope".into()));
+        loop {
+            // No text: the process has ended.
+            let table = fs::read_to_string(&groups).map_err(crate::file("cannot read", &groups))?;
+            match self.found(&table) {
+                Some(path) => return Ok(path),
+                None if Instant::now() > until => {
+                    let why = "systemd took the request and did not make the scope".into();
+                    return Err(ContainerError::Scope(self.unit.clone(), why));
+                }
+                None => std::thread::sleep(POLL),
             }
-            std::thread::sleep(POLL);
         }
-        Ok(())
     }
 
-    /// `table`: as /proc/PID/cgroup (cgroups(7)).
-    fn is_in(&self, table: &str) -> bool {
+    /// Its path, where a process is in it. `table`: as /proc/PID/cgroup (cgroups(7)).
+    fn found(&self, table: &str) -> Option<PathBuf> {
         let path = self.path();
-        table
-            .lines()
-            .filter_map(|line| line.splitn(3, ':').nth(2))
-            .any(|found| Path::new(found).ends_with(&path))
+        let below = path.strip_prefix("/").unwrap_or(&path);
+        let mut paths = table.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(Path::new);
+        paths.find(|found| found.ends_with(below)).map(Path::to_path_buf)
     }
 
     /// Changes its limits, until the computer's next start.
@@ -122,10 +127,6 @@ impl Scope {
     pub fn stop(&self) {
         // systemd says of one that is gone that there is no such unit.
         let _ = call("StopUnit", "ss", &[self.unit.clone(), "replace".into()]);
-    }
-
-    fn failed(&self, why: String) -> ContainerError {
-        ContainerError::Scope(self.unit.clone(), why)
     }
 }
 
@@ -204,7 +205,7 @@ fn limits(resources: &LinuxResources) -> Vec<Property> {
 /// Calls systemd, the computer's own or, for an ordinary user, that user's.
 fn call(method: &str, signature: &str, words: &[String]) -> Result<()> {
     let failed = |why: String| ContainerError::Systemd(method.into(), why);
-    let whose = if rustix::process::geteuid().is_root() { "--system" } else { "--user" };
+    let whose = if namespace::is_superuser() { "--system" } else { "--user" };
     let answer = Command::new("busctl")
         .args([whose, "--quiet", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"])
         .args(["org.freedesktop.systemd1.Manager", method, signature, "--"])
@@ -266,9 +267,15 @@ mod tests {
     #[test]
     fn a_process_is_known_to_be_in_a_scope() {
         let scope = scope("a.slice:b:c").unwrap();
-        assert!(scope.is_in("0::/a.slice/b-c.scope\n"));
-        assert!(scope.is_in("3:cpu:/\n1:name=systemd:/a.slice/b-c.scope\n"));
-        assert!(!scope.is_in("0::/a.slice/b-c.scope/below\n0::/b-c.scope\n"));
+        let found = |table: &str| scope.found(table).map(|path| path.display().to_string());
+        let users = "/user.slice/user-1000.slice/user@1000.service/a.slice/b-c.scope";
+        assert_eq!(found("0::/a.slice/b-c.scope\n").as_deref(), Some("/a.slice/b-c.scope"));
+        assert_eq!(
+            found("3:cpu:/\n1:name=systemd:/a.slice/b-c.scope\n").as_deref(),
+            Some("/a.slice/b-c.scope")
+        );
+        assert_eq!(found(&format!("0::{users}\n")).as_deref(), Some(users));
+        assert_eq!(found("0::/a.slice/b-c.scope/below\n0::/b-c.scope\n0::/xa.slice/b-c.scope\n"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `create` and `start`: this side of the keeper.
 
-use super::{Global, keeper::Said};
+use super::keeper::Said;
 use crate::fault::{Fault, Result, file};
 use std::{
     fs,
@@ -52,12 +52,13 @@ pub struct Args {
     id: String,
 }
 
-pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
+/// `root`: where the records of containers are; `has_scope`: systemd makes the control group.
+pub fn act(root: &Path, has_scope: bool, all: &Containers, args: &Args) -> Result<u8> {
     if args.preserve_fds > 0 {
         return Err(Fault::new("--preserve-fds: a machine has no descriptors of the host's"));
     }
     let mut container = Container::read(&args.bundle)?;
-    let scope = global.systemd_cgroup.then(|| container.take_scope(&args.id)).transpose()?;
+    let scope = has_scope.then(|| container.take_scope(&args.id)).transpose()?;
     if container.terminal != args.console_socket.is_some() && !container.is_sandbox {
         let why =
             if container.terminal { "--console-socket is missing" } else { "process.terminal is false" };
@@ -68,7 +69,7 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
         super::keeper::kernel(&container)?;
     }
     let folder = all.reserve(&args.id)?;
-    let made = make(global, all, args, &container, &folder, home, scope);
+    let made = make(root, all, args, &container, &folder, home, scope);
     if made.is_err() {
         // The first error is the one to report.
         let _ = all.remove(&args.id);
@@ -103,7 +104,7 @@ fn home(all: &Containers, container: &Container) -> Result<Option<String>> {
 }
 
 fn make(
-    global: &Global,
+    root: &Path,
     all: &Containers,
     args: &Args,
     container: &Container,
@@ -113,14 +114,15 @@ fn make(
 ) -> Result<()> {
     let socket = folder.join(CREATE);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
-    let mut keeper = Keeper(Some(spawn(global, args, home.as_deref())?));
+    let mut keeper = Keeper(Some(spawn(root, args, home.as_deref(), scope.is_some())?));
     let pid = keeper.id();
     let mut groups = Vec::new();
     let result = (|| {
-        if let Some(scope) = &scope {
-            scope.start(&args.id, pid, container.resources.as_ref())?;
-        }
-        if let Some(path) = &container.cgroup {
+        let path = match &scope {
+            Some(scope) => Some(scope.start(&args.id, pid, container.resources.as_ref())?),
+            None => container.cgroup.clone(),
+        };
+        if let Some(path) = &path {
             Hierarchies::of_host().join(path, pid, &mut groups)?;
         }
         if let Some(resources) = &container.resources {
@@ -170,9 +172,9 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
     Ok(())
 }
 
-fn spawn(global: &Global, args: &Args, home: Option<&str>) -> Result<Child> {
-    let mut command = super::again(&global.root, "__keep", args.console_socket.as_deref())?;
-    if global.systemd_cgroup {
+fn spawn(root: &Path, args: &Args, home: Option<&str>, has_scope: bool) -> Result<Child> {
+    let mut command = super::again(root, "__keep", args.console_socket.as_deref())?;
+    if has_scope {
         command.arg("--scope");
     }
     if let Some(sandbox) = home {

@@ -282,7 +282,7 @@ pub fn features() -> Result<u8> {
         "linux": {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
             "capabilities": CapabilitySet::all().iter_names().map(|(name, _)| format!("CAP_{name}")).collect::<Vec<_>>(),
-            "cgroup": {"v1": true, "v2": true, "systemd": true, "systemdUser": false, "rdma": false},
+            "cgroup": {"v1": true, "v2": true, "systemd": true, "systemdUser": true, "rdma": false},
             "seccomp": {
                 "enabled": true,
                 "actions": [

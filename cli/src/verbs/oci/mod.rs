@@ -26,10 +26,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
-use unilith_container::{ContainerError, record::Containers};
+use unilith_container::{ContainerError, namespace, record::Containers};
 
 /// Where containers are kept that nobody named a place for, as with runc.
 const ROOT: &str = "/run/unilith-runc";
+/// The same in the folder of an ordinary user's session ($XDG_RUNTIME_DIR).
+const ROOT_OF_USER: &str = "unilith-runc";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -42,9 +44,9 @@ pub struct Args {
 /// Options in front of the verb.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Global {
-    /// Where the records of containers are
-    #[arg(long, value_name = "DIR", default_value = ROOT)]
-    root: PathBuf,
+    /// Where the records of containers are [default: /run/unilith-runc, of an ordinary user $XDG_RUNTIME_DIR/unilith-runc]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// File that errors are written to as well
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -119,12 +121,13 @@ pub fn act(args: Args) -> Result<u8> {
 
 fn run(args: Args) -> Result<u8> {
     let Args { global, verb } = args;
-    let all = Containers::at(&global.root);
+    let root = global.root.clone().unwrap_or_else(usual_root);
+    let all = Containers::at(&root);
     match verb {
-        Verb::Create(args) => create::act(&global, &all, &args),
+        Verb::Create(args) => create::act(&root, global.systemd_cgroup, &all, &args),
         Verb::Start(id) => create::start(&all, &id.id),
         Verb::State(id) => manage::state(&all, &id.id),
-        Verb::Exec(args) => exec::act(&all, &global.root, &args),
+        Verb::Exec(args) => exec::act(&all, &root, &args),
         Verb::StandIn(args) => exec::stand_in(&all, &args),
         Verb::Kill(args) => manage::kill(&all, &args),
         Verb::Delete(args) => manage::delete(&all, &args),
@@ -143,6 +146,17 @@ fn run(args: Args) -> Result<u8> {
             update, events, features and spec",
             words.first().map_or("", String::as_str)
         ))),
+    }
+}
+
+/// Engines of ordinary users (rootless) call the runtime as the superuser of a user namespace of theirs, which cannot write where the
+/// computer's own does.
+fn usual_root() -> PathBuf {
+    let runtime =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    match runtime {
+        Some(folder) if !namespace::is_superuser() => folder.join(ROOT_OF_USER),
+        _ => ROOT.into(),
     }
 }
 
