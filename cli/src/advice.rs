@@ -3,16 +3,13 @@
 
 use unilith_machine::{record::KernelKind, store::Machine};
 
-/// Calls that C libraries and runtimes try at every start and do without.
-const OPTIONAL: [&str; 1] = ["rseq"];
 /// Calls that a line names.
 const NAMED: usize = 4;
 
-/// Names of the calls that the kernel refused, other than those that nobody misses.
+/// Names of the calls that the kernel refused.
 fn refused(machine: &Machine) -> Vec<String> {
     let name = |number: &u32| syscall_table::row(*number).map_or(number.to_string(), |row| row.name.into());
-    let calls = machine.state.missing_calls.iter().map(name);
-    calls.filter(|name| !OPTIONAL.contains(&name.as_str())).collect()
+    machine.state.missing_calls.iter().map(name).collect()
 }
 
 /// One line for `ps`, if the machine is missing something.

@@ -85,6 +85,16 @@ fn calls_that_a_program_gives_away_are_gone() {
 }
 
 #[test]
+fn restartable_sequences_are_those_of_linux() {
+    passes("rseq.c", "restartable sequences work");
+}
+
+#[test]
+fn memory_of_other_processes_and_nodes_is_as_on_linux() {
+    passes("others_memory.c", "memory of others works");
+}
+
+#[test]
 fn a_system_call_changes_no_vector_register() {
     passes("registers.c", "all register tests passed");
 }

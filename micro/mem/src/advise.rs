@@ -115,6 +115,37 @@ impl Space {
         inner.tree.find(address).map(|(_, vma)| vma.flags.policy).ok_or(EFAULT)
     }
 
+    /// Gives back what no other process has, of a process that is about to end. Nobody reads zeros in its place: the mappings stay
+    /// without rights. `ENOMEM` leaves a part.
+    pub fn reap(&self) -> Result<()> {
+        let (mut at, mut unsaved) = (0, Vec::new());
+        let mut inner = self.lock();
+        while let Some((start, vma)) = inner.tree.first_overlap(at, USER_END) {
+            at = vma.end;
+            if vma.flags.shared || matches!(vma.backing, Backing::Stubs | Backing::Fixed) {
+                continue;
+            }
+            let (vma, end) = (vma.clone(), vma.end);
+            inner.protect(start, end, Prot::NONE)?;
+            inner.discard(start, end, start, &vma, &mut unsaved);
+        }
+        Ok(())
+    }
+
+    /// move_pages(2): `Ok` where a page is that may be moved. `ENOENT`: it is a file's and not here. `EFAULT`: there is no mapping, or
+    /// of anonymous memory nothing but zeros.
+    pub fn find_page(&self, address: u64) -> Result<()> {
+        let mut inner = self.lock();
+        let page = address & !(PAGE - 1);
+        let (_, vma) = inner.tree.find(page).ok_or(EFAULT)?;
+        let absent = if matches!(vma.backing, Backing::File { .. }) { ENOENT } else { EFAULT };
+        match inner.pager.page(page) {
+            Some(found) if found.physical == inner.zero.physical() => Err(EFAULT),
+            Some(_) => Ok(()),
+            None => Err(absent),
+        }
+    }
+
     fn populate_checked(&self, start: u64, end: u64, write: bool) -> Result<()> {
         use api_plat::{Access, FaultOutcome::*};
         let (access, right) = if write { (Access::Write, Prot::WRITE) } else { (Access::Read, Prot::READ) };

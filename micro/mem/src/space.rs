@@ -694,7 +694,7 @@ impl Inner {
     }
 
     /// Gives the range other rights; all of it is mapped and may have them.
-    fn protect(&mut self, start: u64, end: u64, rights: Prot) -> Result<()> {
+    pub(crate) fn protect(&mut self, start: u64, end: u64, rights: Prot) -> Result<()> {
         self.pager.split(start)?;
         self.pager.split(end)?;
         // Memory that becomes writable counts as data from now on.

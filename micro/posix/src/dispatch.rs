@@ -314,7 +314,9 @@ fn goes_out(number: u64, frame: &mut TrapFrame, result: Result<usize>, keep: boo
 #[cold]
 fn missing(number: u64, frame: &TrapFrame) -> Result<usize> {
     if number == calls::ptrace::stop::NO_CALL {
-        return Ok(frame.rax as usize);
+        // A signal came before the answer of whoever a filter asks (seccomp_unotify(2)).
+        let is_interrupted = frame.rax == RESTART.to_return() as u64 && task::current().has_signal();
+        return if is_interrupted { Err(RESTART) } else { Ok(frame.rax as usize) };
     }
     if let Some(count) = MISSING.get(number as usize)
         && count.fetch_add(1, Ordering::Relaxed) == 0
@@ -367,6 +369,9 @@ fn leave(frame: &mut TrapFrame, mut call: Option<(u64, Result<usize>)>) {
         }
         task::current().wait_while_held();
         task::bandwidth::wait_while_throttled(&task::current().process);
+        if task::current().rseq.is_due() {
+            calls::rseq::goes_back(task::current(), frame);
+        }
         let restart = calls::signals::deliver(frame, call);
         call = match restart {
             Some(number) => make_again(number, frame).map(|result| (number, result)),
@@ -431,12 +436,16 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
     let task = task::running();
     // A page that the program touches is no request of the call.
     let _none = task::fault::Suspended::enter(task);
+    if let Some(task) = task {
+        task.rseq.fault_begins();
+    }
     loop {
         let outcome = calls::memory::page_fault(address, access);
         match (outcome, task) {
             (FaultOutcome::Resolved, Some(task)) => {
                 task.system_time.faulted();
                 out_of_memory::charge(task);
+                task.rseq.fault_ends();
             }
             // Whether the program touched the page or the kernel on its behalf: what is written for it (a signal's frame, the
             // result of a call) must not fail because another process has the memory.

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod barriers;
 pub mod memory;
 pub mod numa;
 pub mod process_memory;

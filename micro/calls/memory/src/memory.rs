@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program's memory: mmap(2) and its family, brk(2), madvise(2), mlock(2), membarrier(2), protection keys.
+//! The program's memory: mmap(2) and its family, brk(2), madvise(2), mlock(2), protection keys.
 
 use abi::{Result, errno::*, linux::general::*};
 use alloc::sync::Arc;
@@ -175,10 +175,13 @@ pub fn munmap(call: &mut Call<'_>) -> Result<usize> {
 
 /// mprotect(2).
 pub fn mprotect(call: &mut Call<'_>) -> Result<usize> {
-    protect(call.arg(0), call.arg(1), call.uint(2))
+    protect(call.arg(0), call.arg(1), call.uint(2), NO_KEY)
 }
 
-fn protect(address: u64, length: u64, prot: u32) -> Result<usize> {
+/// What pkey_mprotect(2) is told to change rights alone.
+const NO_KEY: i32 = -1;
+
+fn protect(address: u64, length: u64, prot: u32, key: i32) -> Result<usize> {
     let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
     if grows == PROT_GROWSDOWN | PROT_GROWSUP || !address.is_multiple_of(PAGE) {
         return Err(EINVAL);
@@ -191,7 +194,8 @@ fn protect(address: u64, length: u64, prot: u32) -> Result<usize> {
         return Err(ENOMEM);
     }
     let space = mem::current();
-    if prot & !(grows | known) != 0 {
+    // Nobody can have a key.
+    if prot & !(grows | known) != 0 || key != NO_KEY {
         return Err(EINVAL);
     }
     if grows == PROT_GROWSUP {
@@ -234,7 +238,12 @@ pub fn remap_file_pages(call: &mut Call<'_>) -> Result<usize> {
 /// madvise(2).
 pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
     let (address, length) = (call.arg(0), call.arg(1));
-    let advice = match call.uint(2) {
+    mem::current().advise(address, length, advice(call.uint(2))?).map(|()| 0)
+}
+
+/// What madvise(2) and process_madvise(2) are told; `EINVAL` for advice that is unknown.
+pub fn advice(number: u32) -> Result<Advice> {
+    Ok(match number {
         // What Linux only notes, or does later, or that frees nothing the program could see.
         MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED => Advice::Hint,
         MADV_COLD | MADV_PAGEOUT => Advice::Cold,
@@ -253,8 +262,7 @@ pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
         MADV_REMOVE => Advice::Remove,
         // A kernel without page merging, memory failure injection and large pages on demand answers just this.
         _ => return Err(EINVAL),
-    };
-    mem::current().advise(address, length, advice).map(|()| 0)
+    })
 }
 
 /// mseal(2).
@@ -359,43 +367,9 @@ pub fn munlockall(_: &mut Call<'_>) -> Result<usize> {
     mem::current().set_all_locked(Some(false), false, false).map(|()| 0)
 }
 
-/// membarrier(2). A switch between threads orders memory, so with one processor every barrier has happened already.
-pub fn membarrier(call: &mut Call<'_>) -> Result<usize> {
-    const QUERY: i32 = 0;
-    const GLOBAL: i32 = 1;
-    const EXPEDITED: i32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
-    const SYNC_CORE: i32 = 1 << 5 | 1 << 6;
-    const PRIVATE: i32 = 1 << 3 | 1 << 5;
-    const REGISTRATIONS: i32 = 1 << 2 | 1 << 4 | 1 << 6;
-    if call.uint(1) != 0 {
-        return Err(EINVAL);
-    }
-    let known = GLOBAL | EXPEDITED | SYNC_CORE;
-    match call.int(0) {
-        QUERY => Ok(known as usize),
-        command if command.count_ones() == 1 && command & known != 0 => {
-            let settings = &task::current().process.settings;
-            if command & REGISTRATIONS != 0 {
-                settings.lock().register_barriers(command as u32);
-                return Ok(0);
-            }
-            // A private one's registration is the bit above it.
-            if command & PRIVATE != 0 && !settings.lock().has_barriers((command as u32) << 1) {
-                return Err(EPERM);
-            }
-            api_plat::barrier(command & SYNC_CORE != 0);
-            Ok(0)
-        }
-        _ => Err(EINVAL),
-    }
-}
-
-/// pkey_mprotect(2): only key -1 ("none"), for no other can be had.
+/// pkey_mprotect(2).
 pub fn pkey_mprotect(call: &mut Call<'_>) -> Result<usize> {
-    if call.int(3) != -1 {
-        return Err(EINVAL);
-    }
-    protect(call.arg(0), call.arg(1), call.uint(2))
+    protect(call.arg(0), call.arg(1), call.uint(2), call.int(3))
 }
 
 /// pkey_alloc(2): the answer of a processor without protection keys.

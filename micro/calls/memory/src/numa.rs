@@ -2,9 +2,13 @@
 //! Memory policies (numa(7)) of a machine with one node: every policy that names it is granted and kept, and means nothing.
 
 use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::sync::Arc;
 use api_user::UserPtr;
-use mem::MemoryPolicy;
+use mem::{MemoryPolicy, Space};
 use task::call::Call;
+use task::identity::capabilities::CAP_SYS_NICE;
+use task::identity::{As, check_access};
+use task::processes;
 
 const MPOL_DEFAULT: u32 = 0;
 const MPOL_PREFERRED: u32 = 1;
@@ -22,13 +26,23 @@ const MBIND_KNOWN: u32 = 7;
 /// Bits of the longest set of nodes that is read: a page of them, as in Linux.
 const MAX_NODES: u64 = PAGE_SIZE as u64 * 8;
 const NODE_0: u64 = 1;
+/// Nodes that Linux as Debian builds it can have.
+const MAX_NUMNODES: usize = 1024;
+const MPOL_MF_MOVE: u32 = 2;
+const MPOL_MF_MOVE_ALL: u32 = 4;
 
 /// A set of nodes of `bits` - 1 bits; `EINVAL` for nodes that do not exist.
 fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
+    let (first, has_others) = read_set(pointer, bits)?;
+    if has_others { Err(EINVAL) } else { Ok(first) }
+}
+
+/// The same of nodes that a machine might have (Linux' MAX_NUMNODES): node 0, and whether there are others.
+fn read_set(pointer: UserPtr<u64>, bits: u64) -> Result<(u64, bool)> {
     // Of no bits at all one less is very many (Linux).
     let bits = bits.wrapping_sub(1);
     if bits == 0 || pointer.is_null() {
-        return Ok(0);
+        return Ok((0, false));
     }
     if bits > MAX_NODES {
         return Err(EINVAL);
@@ -37,8 +51,11 @@ fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
     if let Some(last) = words.last_mut().filter(|_| !bits.is_multiple_of(64)) {
         *last &= (1 << (bits % 64)) - 1;
     }
-    let beyond = words.iter().skip(1).any(|word| *word != 0) || words[0] & !NODE_0 != 0;
-    if beyond { Err(EINVAL) } else { Ok(words[0]) }
+    if words.iter().skip(MAX_NUMNODES / 64).any(|word| *word != 0) {
+        return Err(EINVAL);
+    }
+    let has_others = words.iter().skip(1).any(|word| *word != 0) || words[0] & !NODE_0 != 0;
+    Ok((words[0] & NODE_0, has_others))
 }
 
 /// The policy with its flags; `EINVAL` for a combination that makes no sense. To prefer no node is MPOL_LOCAL.
@@ -126,6 +143,67 @@ pub fn mbind(call: &mut Call<'_>) -> Result<usize> {
 pub fn set_mempolicy_home_node(call: &mut Call<'_>) -> Result<usize> {
     // Node 0 is home already.
     if call.arg(2) != 0 || call.arg(3) != 0 || !call.arg(0).is_multiple_of(PAGE_SIZE as u64) {
+        return Err(EINVAL);
+    }
+    Ok(0)
+}
+
+/// The address space of the process that a thread of the number is of; 0 is the caller's.
+fn space_of(id: i32) -> Result<Arc<Space>> {
+    let process = match id {
+        0 => task::current().process.clone(),
+        _ => processes::named_task(id).ok_or(ESRCH)?.process.clone(),
+    };
+    check_access(&process, As::Real)?;
+    process.space().ok_or(EINVAL)
+}
+
+/// move_pages(2): each page that is there is on node 0, where it can be moved to.
+pub fn move_pages(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(5, MPOL_MF_MOVE | MPOL_MF_MOVE_ALL)?;
+    if flags & MPOL_MF_MOVE_ALL != 0 && !task::current().credentials().lock().can(CAP_SYS_NICE) {
+        return Err(EPERM);
+    }
+    let space = space_of(call.int(0))?;
+    let (count, pages) = (call.arg(1), call.ptr::<u64>(2));
+    let (nodes, status) = (call.ptr::<i32>(3).non_null(), call.ptr::<i32>(4));
+    for i in 0..count {
+        let page = pages.add(i).read()?;
+        if let Some(nodes) = nodes
+            && nodes.add(i).read()? != 0
+        {
+            return Err(ENODEV);
+        }
+        status.add(i).write(where_is(&space, page))?;
+        if i % PAGES_AT_ONCE == PAGES_AT_ONCE - 1 && task::wait::take_a_break() {
+            return Err(EINTR);
+        }
+    }
+    Ok(0)
+}
+
+/// Pages between two looks at whether others want the processor, or a signal is there.
+const PAGES_AT_ONCE: u64 = 1024;
+
+/// The node of a page, or why it has none.
+fn where_is(space: &Space, address: u64) -> i32 {
+    space.find_page(address).map_or_else(|error| error.to_return() as i32, |()| 0)
+}
+
+/// migrate_pages(2): nothing is on any other node, so there is nothing to move.
+pub fn migrate_pages(call: &mut Call<'_>) -> Result<usize> {
+    let bits = call.arg(1);
+    read_set(call.ptr(2), bits)?;
+    let (new, has_others) = read_set(call.ptr(3), bits)?;
+    let process = match call.int(0) {
+        0 => task::current().process.clone(),
+        id => processes::named_task(id).ok_or(ESRCH)?.process.clone(),
+    };
+    check_access(&process, As::Real)?;
+    if has_others && !task::current().credentials().lock().can(CAP_SYS_NICE) {
+        return Err(EPERM);
+    }
+    if new == 0 || process.space().is_none() {
         return Err(EINVAL);
     }
     Ok(0)

@@ -388,6 +388,10 @@ fn new_task(
     *child.memory_policy.lock() = *parent.memory_policy.lock();
     child.timer_slack.inherit(&parent.timer_slack);
     child.seccomp.inherit(&parent.seccomp);
+    // A thread of the same memory registers an area of its own.
+    if !wanted.has(CLONE_VM) {
+        child.rseq.inherit(&parent.rseq);
+    }
     if wanted.has(CLONE_CHILD_CLEARTID) {
         child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
     }

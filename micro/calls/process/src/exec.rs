@@ -177,6 +177,7 @@ fn replace(frame: &mut TrapFrame, process: &Arc<Process>, prepared: Prepared) ->
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);
+    task.rseq.register(0, 0);
     process.set_space(space);
     process.family.release_vfork_parent();
     process.family.has_run_program.store(true, Ordering::Relaxed);

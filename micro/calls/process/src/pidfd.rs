@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), and kcmp(2).
+//! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2).
 
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -7,14 +7,13 @@ use alloc::vec::Vec;
 use api_fs::{File, FileType, Stat};
 use api_sched::WaitQueue;
 use core::any::Any;
-use core::cmp::Ordering;
 use task::call::Call;
 use task::files::{self, O_CLOEXEC};
 use task::identity::{As, check_access};
 use task::pids::PidNamespace;
 use task::process::Process;
+use task::processes;
 use task::signals::{self, SI_USER, SigInfo};
-use task::{Task, processes};
 
 const O_NONBLOCK: u32 = 0o4000;
 const O_RDWR: u32 = 2;
@@ -64,6 +63,13 @@ pub fn process(fd: i32) -> Result<Arc<Process>> {
         return Ok(file.process.clone());
     }
     Err(EBADF)
+}
+
+/// The process behind a descriptor that was not waited for; `EBADF` when it is none, `ESRCH`.
+pub fn living(fd: i32) -> Result<Arc<Process>> {
+    let process = process(fd)?;
+    check_alive(&process)?;
+    Ok(process)
 }
 
 /// The process that waitid(2) is to wait for, and whether the descriptor is one that never waits.
@@ -148,62 +154,11 @@ pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
     if call.uint(2) != 0 {
         return Err(EINVAL);
     }
-    let process = process(call.int(0))?;
-    check_alive(&process)?;
+    let process = living(call.int(0))?;
     check_access(&process, As::Real)?;
     if process.family.is_zombie() {
         return Err(ESRCH);
     }
     let description = process.files.descriptors.get(call.int(1))?;
     files::current().descriptors.insert(description, true).map(|fd| fd as usize)
-}
-
-/// What tells lists of SEM_UNDO apart; processes that undo nothing have none.
-fn undo_list(process: &Process) -> usize {
-    #[cfg(feature = "sysv-ipc")]
-    if calls_ipc::sysv::semaphores::undoes(process.pid.of_machine()) {
-        return process.pid.of_machine() as usize;
-    }
-    let _ = process;
-    0
-}
-
-/// kcmp(2).
-pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
-    const FILE: i32 = 0;
-    const VM: i32 = 1;
-    const FILES: i32 = 2;
-    const FS: i32 = 3;
-    const SIGHAND: i32 = 4;
-    const IO: i32 = 5;
-    const SYSVSEM: i32 = 6;
-    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::named_task(id).ok_or(ESRCH) };
-    let (one, other) = (of(call.int(0))?, of(call.int(1))?);
-    let (a, b) = (&one.process, &other.process);
-    for process in [a, b] {
-        check_access(process, As::Real)?;
-    }
-    // An order that lasts as long as what is compared.
-    let (first, second) = match call.int(2) {
-        FILE => {
-            let get = |task: &Task, fd: i32| task.files().descriptors.get(fd).map(|d| d.id());
-            (get(&one, call.int(3))?, get(&other, call.int(4))?)
-        }
-        VM => {
-            let address = |process: &Process| process.space().map_or(0, |space| Arc::as_ptr(&space) as usize);
-            (address(a), address(b))
-        }
-        FILES => (one.files().descriptors.address(), other.files().descriptors.address()),
-        FS => (one.files().position_address(), other.files().position_address()),
-        SIGHAND => (a.signals.actions_address(), b.signals.actions_address()),
-        // None has a context of its own.
-        IO => (0, 0),
-        SYSVSEM => (undo_list(a), undo_list(b)),
-        _ => return Err(EINVAL),
-    };
-    Ok(match first.cmp(&second) {
-        Ordering::Equal => 0,
-        Ordering::Less => 1,
-        Ordering::Greater => 2,
-    })
 }

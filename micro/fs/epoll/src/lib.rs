@@ -301,6 +301,13 @@ impl Epoll {
         Ok(done)
     }
 
+    /// What tells the description apart that is watched by the number `fd`; the `index`th where several files had that number in turn.
+    pub fn target(&self, fd: i32, index: usize) -> Option<usize> {
+        let state = self.state.lock();
+        let mut targets = state.items.iter().filter(|((_, number), _)| *number == fd);
+        targets.nth(index).map(|((description, _), _)| *description)
+    }
+
     /// Lines of /proc/self/fdinfo: number, events and data of each watched descriptor.
     pub fn watched(&self, mut line: impl FnMut(i32, u32, u64)) {
         for ((_, fd), item) in &self.state.lock().items {

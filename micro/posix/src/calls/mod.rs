@@ -15,10 +15,10 @@ pub use calls_ipc::futex;
 pub use calls_ipc::message_queues;
 #[cfg(feature = "sysv-ipc")]
 pub use calls_ipc::sysv;
-pub use calls_memory::{memory, numa, process_memory};
+pub use calls_memory::{barriers, memory, numa, process_memory};
 pub use calls_process::{
-    arch, children, clone, end, exec, identity, limits, namespaces, pidfd, prctl, ptrace, scheduling,
-    seccomp, signals, system, time,
+    arch, children, clone, descriptor_memory, end, exec, identity, kcmp, limits, namespaces, pidfd, prctl,
+    ptrace, rseq, scheduling, seccomp, signals, system, time,
 };
 pub use calls_sockets as sockets;
 #[cfg(feature = "io_uring")]

@@ -40,6 +40,7 @@ pub mod process;
 pub mod processes;
 pub mod registers;
 pub mod restart;
+pub mod rseq;
 pub mod scheduling;
 pub mod seccomp;
 mod shared;

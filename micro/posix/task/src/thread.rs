@@ -8,9 +8,10 @@ use crate::network::NetworkNamespace;
 use crate::pids::{Pid, PidNamespace};
 use crate::prctl::TimerSlack;
 use crate::process::{Credentials, NsProxy, Process};
+use crate::rseq::Rseq;
 use crate::scheduling::Scheduling;
 use crate::seccomp::Seccomp;
-use crate::signals::TaskSignals;
+use crate::signals::{SIGKILL, TaskSignals, bit};
 use crate::tracing::Tracing;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
@@ -43,6 +44,7 @@ pub struct Task {
     pub clear_child_tid: AtomicU64,
     /// set_robust_list.
     pub robust_list: AtomicU64,
+    pub rseq: Rseq,
     /// PR_SET_NAME: 15 bytes and a NUL.
     pub name: SpinLock<[u8; 16]>,
     pub scheduling: SpinLock<Scheduling>,
@@ -73,6 +75,7 @@ impl Task {
             transferred: Transferred::default(),
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
+            rseq: Rseq::default(),
             name: SpinLock::new(name),
             scheduling: SpinLock::new(Scheduling::default()),
             timer_slack: TimerSlack::default(),
@@ -173,6 +176,12 @@ impl Task {
         pending || restarts || self.tracing.wants_stop()
     }
 
+    /// It is to end, whatever it waits for.
+    pub fn is_killed(&self) -> bool {
+        let pending = self.signals.pending() | self.process.signals.pending();
+        self.process.is_ending() || pending & bit(SIGKILL) != 0
+    }
+
     /// What is pending concerns it: a thread that its tracer let go on passes a stop of its process.
     #[cold]
     fn is_to_look(&self) -> bool {
@@ -264,6 +273,7 @@ fn unilith_thread_resumed(local: *mut ()) {
     // SAFETY: as in `current`; kernel threads have a null pointer.
     if let Some(task) = unsafe { (local as *const Task).as_ref() } {
         task.process.enter_space();
+        task.rseq.resumed();
         if task.has_signal() || task.held.load(Ordering::Relaxed) {
             api_plat::request_work();
         }

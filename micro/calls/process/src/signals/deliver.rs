@@ -105,6 +105,9 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
                     }
                     again
                 });
+                // The handler interrupts a restartable sequence: its frame has the place where that goes on.
+                task.rseq.interrupt();
+                crate::rseq::goes_back(task, registers);
                 let mask = signals.take_saved_mask().unwrap_or_else(|| signals.blocked());
                 match frame::enter_handler(task, registers, info, &action, mask, again) {
                     Ok(()) => {
