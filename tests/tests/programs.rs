@@ -85,6 +85,11 @@ fn calls_that_a_program_gives_away_are_gone() {
 }
 
 #[test]
+fn filters_have_other_processes_decide_as_on_linux() {
+    passes("seccomp_notify.c", "another process decides");
+}
+
+#[test]
 fn restartable_sequences_are_those_of_linux() {
     passes("rseq.c", "restartable sequences work");
 }

@@ -15,28 +15,37 @@ use classic_bpf::seccomp::Data;
 use classic_bpf::{Instruction, MAX_INSTRUCTIONS};
 use task::Task;
 use task::call::Call;
+use task::files::{self, O_CLOEXEC};
 use task::identity::capabilities::CAP_SYS_ADMIN;
-use task::seccomp::{ACTION, ALLOW, ARCHITECTURE, FILTER, Filter, IS_LINKED, OFF, STRICT, chain, checked};
+use task::seccomp::notify::{Answer, Listener, Notifications, SIZES};
+use task::seccomp::{
+    ACTION, ALLOW, ARCHITECTURE, FILTER, Filter, IS_LINKED, OFF, STRICT, USER_NOTIFICATION, chain, checked,
+};
+use task::signals::action::SA_IMMUTABLE;
 use task::signals::{self, Action, SIGKILL, SIGSYS, SigInfo};
+use task::tracing::O_SUSPEND_SECCOMP;
 
 const SET_MODE_STRICT: u32 = 0;
 const SET_MODE_FILTER: u32 = 1;
 const GET_ACTION_AVAIL: u32 = 2;
+const GET_NOTIF_SIZES: u32 = 3;
 const FLAG_TSYNC: u64 = 1;
 const FLAG_LOG: u64 = 1 << 1;
 const FLAG_SPEC_ALLOW: u64 = 1 << 2;
+const FLAG_NEW_LISTENER: u64 = 1 << 3;
 const FLAG_TSYNC_ESRCH: u64 = 1 << 4;
+const FLAG_WAIT_KILLABLE_RECV: u64 = 1 << 5;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const KILL_THREAD: u32 = 0;
 const TRAP: u32 = 0x0003_0000;
 const ERRNO: u32 = 0x0005_0000;
-const USER_NOTIFICATION: u32 = 0x7fc0_0000;
 const TRACE: u32 = 0x7ff0_0000;
 const LOG: u32 = 0x7ffc_0000;
-const ACTIONS: [u32; 7] = [KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, TRACE, LOG, ALLOW];
+const ACTIONS: [u32; 8] = [KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, USER_NOTIFICATION, TRACE, LOG, ALLOW];
+const O_RDWR: u32 = 2;
 
 /// The same as `/proc/sys/kernel/seccomp/actions_avail` shows them.
-pub const ACTION_NAMES: &str = "kill_process kill_thread trap errno trace log allow\n";
+pub const ACTION_NAMES: &str = "kill_process kill_thread trap errno user_notif trace log allow\n";
 
 const MAX_ERRNO: u32 = 4095;
 
@@ -64,6 +73,8 @@ pub fn seccomp(call: &mut Call<'_>) -> Result<usize> {
             let action = UserPtr::<u32>::new(argument).read()?;
             if ACTIONS.contains(&action) { Ok(0) } else { Err(EOPNOTSUPP) }
         }
+        GET_NOTIF_SIZES if flags != 0 => Err(EINVAL),
+        GET_NOTIF_SIZES => UserPtr::new(argument).write(SIZES).map(|()| 0),
         _ => Err(EINVAL),
     }
 }
@@ -86,28 +97,44 @@ fn set_strict() -> Result<usize> {
 }
 
 fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
-    // Nobody outside of a filter can be asked (SECCOMP_FILTER_FLAG_NEW_LISTENER).
-    if flags & !(FLAG_TSYNC | FLAG_LOG | FLAG_SPEC_ALLOW | FLAG_TSYNC_ESRCH) != 0 {
+    let has = |flag: u64| flags & flag != 0;
+    let known = FLAG_TSYNC | FLAG_LOG | FLAG_SPEC_ALLOW | FLAG_TSYNC_ESRCH;
+    // Both the thread that cannot follow and the listener would be the answer.
+    let two_answers = has(FLAG_TSYNC) && has(FLAG_NEW_LISTENER) && !has(FLAG_TSYNC_ESRCH);
+    let waits_for_nobody = has(FLAG_WAIT_KILLABLE_RECV) && !has(FLAG_NEW_LISTENER);
+    if has(!(known | FLAG_NEW_LISTENER | FLAG_WAIT_KILLABLE_RECV)) || two_answers || waits_for_nobody {
         return Err(EINVAL);
     }
     let task = task::current();
     // A filter stays as long as its thread.
     out_of_memory::admit(task)?;
     let program = read(task, program)?;
+    let asked = has(FLAG_NEW_LISTENER).then(|| Notifications::new(has(FLAG_WAIT_KILLABLE_RECV)));
+    if asked.is_some() {
+        task.files().descriptors.check_room()?;
+    }
     task.seccomp.may_have(FILTER)?;
     let previous = task.seccomp.filters.lock().clone();
-    let filter = Filter::new(program, previous);
+    let is_asked = |filter: &Arc<Filter>| filter.notifications.as_ref().is_some_and(|n| !n.is_closed());
+    if asked.is_some() && chain(&previous).any(is_asked) {
+        return Err(EBUSY);
+    }
+    let filter = Filter::new(program, previous, asked.clone(), has(FLAG_LOG));
     if filter.instructions > MAX_ON_THE_WAY {
         return Err(ENOMEM);
     }
-    if flags & FLAG_TSYNC != 0
+    if has(FLAG_TSYNC)
         && let Some(other) = task.process.tasks().find(|other| !can_follow(other, task))
     {
-        return if flags & FLAG_TSYNC_ESRCH != 0 { Err(ESRCH) } else { Ok(other.number as usize) };
+        return if has(FLAG_TSYNC_ESRCH) { Err(ESRCH) } else { Ok(other.number as usize) };
     }
+    let listener = match asked {
+        Some(asked) => files::current().install(Arc::new(Listener(asked)), O_RDWR | O_CLOEXEC)?,
+        None => 0,
+    };
     let filter = Arc::new(filter);
     let gains_nothing = task.credentials().lock().no_new_privileges;
-    if flags & FLAG_TSYNC != 0 {
+    if has(FLAG_TSYNC) {
         for other in task.process.tasks().filter(|other| other.tid != task.tid) {
             other.seccomp.set(FILTER, Some(filter.clone()));
             if gains_nothing {
@@ -116,7 +143,7 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
         }
     }
     task.seccomp.set(FILTER, Some(filter));
-    Ok(0)
+    Ok(listener as usize)
 }
 
 /// The program that the caller may install.
@@ -154,7 +181,8 @@ fn can_follow(other: &Task, task: &Task) -> bool {
 /// result in RAX.
 #[cold]
 pub fn call_enters(task: &Task, frame: &mut TrapFrame, number: u64) -> u64 {
-    if frame.entry.is_overlay() || number == ptrace::stop::NO_CALL {
+    let is_suspended = task.tracing.has_option(O_SUSPEND_SECCOMP);
+    if frame.entry.is_overlay() || number == ptrace::stop::NO_CALL || is_suspended {
         return number;
     }
     if task.seccomp.mode() == STRICT {
@@ -180,7 +208,7 @@ fn decide(task: &Task, frame: &mut TrapFrame, number: u64, may_trace: bool) -> u
         instruction_pointer: rip,
         arguments: [f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9],
     };
-    let answer = task.seccomp.ask(&data);
+    let (answer, asked) = task.seccomp.ask(&data);
     let detail = answer & !ACTION;
     match answer & ACTION {
         ALLOW | LOG => return number,
@@ -194,7 +222,14 @@ fn decide(task: &Task, frame: &mut TrapFrame, number: u64, may_trace: bool) -> u
                 return decide(task, frame, frame.orig_rax as i32 as u64, false);
             }
         }
-        USER_NOTIFICATION => frame.rax = ENOSYS.to_return() as u64,
+        USER_NOTIFICATION => {
+            frame.rax = match asked.map_or(Err(ENOSYS), |asked| asked.ask(task, &data)) {
+                Ok(Answer::Continue) => return number,
+                Ok(Answer::Result(result)) => result as u64,
+                // A signal that came first has the call made again as any other (`RESTART`).
+                Err(error) => error.to_return() as u64,
+            };
+        }
         KILL_THREAD if task.process.thread_count() > 1 => ends_by(task, frame, SIGSYS),
         // One that is not known is as strong as the strongest.
         action => {
@@ -202,8 +237,9 @@ fn decide(task: &Task, frame: &mut TrapFrame, number: u64, may_trace: bool) -> u
                 let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
                 let pid = task.process.pid.of_machine();
                 log::info!("process {pid}: its filter of system calls does not allow {name} ({number})");
-                // Neither a handler nor a mask keeps it away.
-                task.process.signals.set_action(SIGSYS, Action::DEFAULT);
+                // Neither a handler nor a mask nor a tracer keeps it away.
+                let ends = Action { flags: SA_IMMUTABLE, ..Action::DEFAULT };
+                task.process.signals.set_action(SIGSYS, ends);
             }
             frame.rax = number;
             let info = SigInfo::bad_call(SYS_SECCOMP, detail as i32, rip, number as i32, ARCHITECTURE);
@@ -211,6 +247,49 @@ fn decide(task: &Task, frame: &mut TrapFrame, number: u64, may_trace: bool) -> u
         }
     }
     ptrace::stop::NO_CALL
+}
+
+/// The filter of a traced thread, counted from its oldest. `EACCES` for tracers without CAP_SYS_ADMIN and those that have filters of
+/// their own, which might see what is kept from them.
+fn filter_of(task: &Task, index: u64) -> Result<Arc<Filter>> {
+    if task.seccomp.mode() != FILTER {
+        return Err(EINVAL);
+    }
+    let filters = task.seccomp.filters.lock().clone();
+    let found = chain(&filters).find(|filter| u64::from(filter.number) == index.saturating_add(1));
+    found.cloned().ok_or(ENOENT)
+}
+
+fn check_may_read_filters() -> Result<()> {
+    let own = task::current();
+    let may = own.credentials().lock().can(CAP_SYS_ADMIN) && own.seccomp.mode() == OFF;
+    if may { Ok(()) } else { Err(EACCES) }
+}
+
+/// PTRACE_SECCOMP_GET_FILTER: how many instructions the filter has, which are written unless `to` is null.
+pub fn read_filter(task: &Task, index: u64, to: u64) -> Result<usize> {
+    check_may_read_filters()?;
+    let filter = filter_of(task, index)?;
+    if let Some(to) = UserPtr::<u64>::new(to).non_null() {
+        for (i, instruction) in filter.program.iter().enumerate() {
+            to.add(i as u64).write(instruction.to_word())?;
+        }
+    }
+    Ok(filter.program.len())
+}
+
+/// PTRACE_SECCOMP_GET_METADATA: `struct seccomp_metadata`, of which the tracer knows `size` bytes.
+pub fn read_metadata(task: &Task, size: u64, at: u64) -> Result<usize> {
+    check_may_read_filters()?;
+    let words = (size / 8).min(2) as usize;
+    if words == 0 {
+        return Err(EINVAL);
+    }
+    let at = UserPtr::<u64>::new(at);
+    let index = at.read()?;
+    let flags = if filter_of(task, index)?.is_logged { FLAG_LOG } else { 0 };
+    at.write_slice(&[index, flags][..words])?;
+    Ok(words * 8)
 }
 
 /// The thread ends, and with the last one the process, as if by the signal.

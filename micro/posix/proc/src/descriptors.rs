@@ -13,6 +13,7 @@ use epoll::Epoll;
 use eventfd::EventFd;
 use procfs::{Changing, Entry, Key, Output, Owner};
 use task::files;
+use task::seccomp::notify::Listener;
 
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
@@ -59,6 +60,9 @@ fn shown(description: &Description) -> Result<Vec<u8>> {
     }
     if file.is::<PidFd>() {
         return text("anon_inode:[pidfd]".into());
+    }
+    if file.is::<Listener>() {
+        return text("anon_inode:seccomp notify".into());
     }
     if file.is::<EventFd>() {
         return text("anon_inode:[eventfd]".into());

@@ -373,7 +373,7 @@ macro_rules! system_calls {
             314 sched_setattr Partial "SCHED_DEADLINE goes first and is held to no budget" scheduling::sched_setattr;
             315 sched_getattr Full "" scheduling::sched_getattr;
             316 renameat2 Full "" names::renameat2;
-            317 seccomp Partial "no user notification" seccomp::seccomp;
+            317 seccomp Full "" seccomp::seccomp;
             318 getrandom Full "" system::getrandom;
             319 memfd_create Partial "no MFD_HUGETLB" special::memfd_create;
             320 kexec_file_load Refused "the machine has one kernel" none;

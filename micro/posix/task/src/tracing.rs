@@ -23,7 +23,9 @@ pub const O_TRACEVFORKDONE: u32 = 1 << 5;
 pub const O_TRACEEXIT: u32 = 1 << 6;
 pub const O_TRACESECCOMP: u32 = 1 << 7;
 pub const O_EXITKILL: u32 = 1 << 20;
-pub const OPTIONS: u32 = 0xff | O_EXITKILL;
+/// The tracee's filters (seccomp(2)) rest.
+pub const O_SUSPEND_SECCOMP: u32 = 1 << 21;
+pub const OPTIONS: u32 = 0xff | O_EXITKILL | O_SUSPEND_SECCOMP;
 
 /// Threads that are traced. While there are any, system calls take the path on which somebody may look at them.
 static TRACED: AtomicU32 = AtomicU32::new(0);

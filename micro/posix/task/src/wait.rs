@@ -91,6 +91,25 @@ pub fn on_queue<T>(
     }
 }
 
+/// As [`on_queue`] without a deadline, for what decides itself which signals it gives up for.
+pub fn on_queue_unless<T>(
+    queue: &WaitQueue,
+    mut operation: impl FnMut() -> Result<T>,
+    mut gives_up: impl FnMut() -> bool,
+) -> Result<T> {
+    let _registration = Registration::new(queue, Events::ALL);
+    loop {
+        match operation() {
+            Err(EAGAIN) => {}
+            done => return done,
+        }
+        if gives_up() {
+            return Err(RESTART);
+        }
+        sched::park(FOREVER);
+    }
+}
+
 /// Sleeps until it is so, whatever signals come.
 pub fn for_good(queue: &WaitQueue, mut is_so: impl FnMut() -> bool) {
     let _registration = Registration::new(queue, Events::ALL);

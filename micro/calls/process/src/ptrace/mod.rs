@@ -8,6 +8,7 @@
 pub mod stop;
 pub mod wait;
 
+use crate::seccomp;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,11 +16,12 @@ use api_alloc::Reserve;
 use api_user::{UserPtr, read_bytes, write_bytes};
 use stop::{CALL_ENTERS, CALL_LEAVES, CALL_STOP, EVENT_STOP};
 use task::call::Call;
+use task::identity::capabilities::CAP_SYS_ADMIN;
 use task::identity::{As, check_access};
 use task::process::Process;
 use task::registers::{Registers, WORDS};
 use task::signals::{self, SIGKILL, SIGNALS, SIGSTOP, SigInfo};
-use task::tracing::{self, Beginning, OPTIONS, Prepared, Resume, Stop, Traced, Tracing};
+use task::tracing::{self, Beginning, O_SUSPEND_SECCOMP, OPTIONS, Prepared, Resume, Stop, Traced, Tracing};
 use task::{Task, processes};
 
 const TRACEME: u64 = 0;
@@ -52,6 +54,8 @@ const LISTEN: u64 = 0x4208;
 const PEEKSIGINFO: u64 = 0x4209;
 const GETSIGMASK: u64 = 0x420a;
 const SETSIGMASK: u64 = 0x420b;
+const SECCOMP_GET_FILTER: u64 = 0x420c;
+const SECCOMP_GET_METADATA: u64 = 0x420d;
 const GET_SYSCALL_INFO: u64 = 0x420e;
 
 const NT_PRSTATUS: u64 = 1;
@@ -74,8 +78,8 @@ pub fn ptrace(call: &mut Call<'_>) -> Result<usize> {
     let task = processes::named_task(tid).ok_or(ESRCH)?;
     match request {
         ATTACH => return attach(&task, false, 0),
-        SEIZE if address != 0 => return Err(EIO),
-        SEIZE => return attach(&task, true, check_options(data).map_err(|_| EIO)?),
+        SEIZE if address != 0 || data & !u64::from(OPTIONS) != 0 => return Err(EIO),
+        SEIZE => return attach(&task, true, check_options(data)?),
         _ => {}
     }
     let own = task::current().tid;
@@ -153,6 +157,8 @@ fn stopped_request(task: &Arc<Task>, request: u64, address: u64, data: u64) -> R
         }
         GETREGSET => get_set(tracing, address, UserPtr::new(data)),
         SETREGSET => put_set(tracing, address, UserPtr::new(data)),
+        SECCOMP_GET_FILTER => seccomp::read_filter(task, address, data),
+        SECCOMP_GET_METADATA => seccomp::read_metadata(task, address, data),
         GET_SYSCALL_INFO => call_info(tracing, address, data),
         _ => Err(EIO),
     }
@@ -188,8 +194,15 @@ fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(copy)
 }
 
+/// `EPERM`: the tracer may not have filters rest, or has some itself.
 fn check_options(data: u64) -> Result<u32> {
-    u32::try_from(data).ok().filter(|options| options & !OPTIONS == 0).ok_or(EINVAL)
+    let options = u32::try_from(data).ok().filter(|options| options & !OPTIONS == 0).ok_or(EINVAL)?;
+    let own = task::current();
+    let may_suspend = || {
+        let is_filtered = own.seccomp.is_on() || own.tracing.has_option(O_SUSPEND_SECCOMP);
+        own.credentials().lock().can(CAP_SYS_ADMIN) && !is_filtered
+    };
+    if options & O_SUSPEND_SECCOMP != 0 && !may_suspend() { Err(EPERM) } else { Ok(options) }
 }
 
 /// PTRACE_TRACEME: the parent traces the caller.

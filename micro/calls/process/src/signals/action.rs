@@ -28,6 +28,9 @@ pub fn rt_sigaction(call: &mut Call<'_>) -> Result<usize> {
     }
     let process = &task::current().process;
     let before = process.signals.action(signal);
+    if before.has(SA_IMMUTABLE) {
+        return Err(EINVAL);
+    }
     if let Some([handler, flags, restorer, mask]) = new {
         let action = Action { handler, flags: flags & KNOWN_FLAGS, restorer, mask: mask & !UNBLOCKABLE };
         process.signals.set_action(signal, action);

@@ -11,7 +11,7 @@ use api_plat::{Status, TrapFrame};
 use core::sync::atomic::Ordering;
 use task::children::Change;
 use task::pids::Pid;
-use task::signals::action::{Action, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
+use task::signals::action::{Action, SA_IMMUTABLE, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
 use task::signals::{self, SigInfo, *};
 use task::wait::{RESTART, RESTART_NO_HANDLER};
 use task::{Task, processes};
@@ -79,7 +79,9 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
             }
         }
         let Some(mut info) = signals::take(task, !signals.blocked()) else { break };
-        if task.tracing.is_on() && info.signal() != SIGKILL {
+        let is_for_tracer =
+            |signal| signal != SIGKILL && !task.process.signals.action(signal).has(SA_IMMUTABLE);
+        if task.tracing.is_on() && is_for_tracer(info.signal()) {
             let (delivered, changed) = ptrace::stop::signal_arrives(task, registers, info);
             if changed {
                 interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);

@@ -9,6 +9,8 @@ pub const SA_NOCLDSTOP: u64 = 0x1;
 pub const SA_NOCLDWAIT: u64 = 0x2;
 pub const SA_SIGINFO: u64 = 0x4;
 pub const SA_EXPOSE_TAGBITS: u64 = 0x800;
+/// The kernel's own: a signal that ends the process whatever it or its tracer want.
+pub const SA_IMMUTABLE: u64 = 0x80_0000;
 pub const SA_RESTORER: u64 = 0x0400_0000;
 pub const SA_ONSTACK: u64 = 0x0800_0000;
 pub const SA_RESTART: u64 = 0x1000_0000;

@@ -4,6 +4,8 @@
 //! What a filter may be and what it answers is the crate `classic-bpf`. As long as nobody has one, a call is not asked about:
 //! the way on which calls are looked at is the tracer's ([`crate::watch`]).
 
+pub mod notify;
+
 use crate::watch;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -14,6 +16,7 @@ use classic_bpf::seccomp::{self, Data};
 use classic_bpf::{Instruction, Refusal};
 use core::iter;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use notify::Notifications;
 
 /// Modes of a thread, which go up and never change otherwise.
 pub const OFF: u32 = 0;
@@ -25,6 +28,8 @@ pub const FILTER: u32 = 2;
 pub const ACTION: u32 = 0xffff_0000;
 
 pub const ALLOW: u32 = 0x7fff_0000;
+/// Whoever has the filter's listener decides.
+pub const USER_NOTIFICATION: u32 = 0x7fc0_0000;
 
 /// A linked program calls the handlers by name: nothing on its way could ask a filter.
 pub const IS_LINKED: bool = cfg!(feature = "linked");
@@ -41,6 +46,10 @@ pub struct Filter {
     /// Of all of them.
     pub instructions: usize,
     pub number: u32,
+    /// Whom it asks.
+    pub notifications: Option<Arc<Notifications>>,
+    /// SECCOMP_FILTER_FLAG_LOG, which tracers see: there is no audit log.
+    pub is_logged: bool,
     /// Numbers of calls that all of them allow whatever their arguments are: those are not asked about (as Linux since 5.11).
     pub allowed: Numbers,
 }
@@ -52,7 +61,12 @@ const NUMBER_WORDS: usize = syscall_table::NUMBERS.div_ceil(64);
 
 impl Filter {
     /// A filter over those that were there before.
-    pub fn new(program: Vec<Instruction>, previous: Option<Arc<Filter>>) -> Filter {
+    pub fn new(
+        program: Vec<Instruction>,
+        previous: Option<Arc<Filter>>,
+        notifications: Option<Arc<Notifications>>,
+        is_logged: bool,
+    ) -> Filter {
         let own = program.len();
         let (instructions, number) = match &previous {
             Some(p) => (p.instructions.saturating_add(own + FILTER_COUNTS_FOR), p.number + 1),
@@ -68,7 +82,7 @@ impl Filter {
                 }
             }
         }
-        Filter { program, previous, instructions, number, allowed }
+        Filter { program, previous, instructions, number, notifications, is_logged, allowed }
     }
 
     pub fn allows(&self, number: u64) -> bool {
@@ -92,7 +106,7 @@ impl Profile {
             return Err(EINVAL);
         }
         let program = checked(words)?;
-        Ok(Some(Profile(Arc::new(Filter::new(program, None)))))
+        Ok(Some(Profile(Arc::new(Filter::new(program, None, None, false)))))
     }
 }
 
@@ -104,6 +118,9 @@ pub fn chain(newest: &Option<Arc<Filter>>) -> impl Iterator<Item = &Arc<Filter>>
 impl Drop for Filter {
     /// One after the other: thousands of them, each dropping the next, would need as many frames of the kernel's stack.
     fn drop(&mut self) {
+        if let Some(notifications) = &self.notifications {
+            notifications.filter_ends();
+        }
         let mut next = self.previous.take();
         while let Some(mut filter) = next.and_then(Arc::into_inner) {
             next = filter.previous.take();
@@ -176,18 +193,19 @@ impl Seccomp {
         if [OFF, mode].contains(&self.mode()) { Ok(()) } else { Err(EINVAL) }
     }
 
-    /// The strongest answer of all filters; of equal ones that of the newest.
-    pub fn ask(&self, data: &Data) -> u32 {
+    /// The strongest answer of all filters; of equal ones that of the newest. With whom its filter asks, where the answer is to.
+    pub fn ask(&self, data: &Data) -> (u32, Option<Arc<Notifications>>) {
         let filters = self.filters.lock().clone();
-        let mut strongest = ALLOW;
+        let (mut strongest, mut by) = (ALLOW, None);
         for filter in chain(&filters) {
             let answer = seccomp::run(&filter.program, data);
             // KILL_PROCESS is the strongest, by its sign.
             if ((answer & ACTION) as i32) < (strongest & ACTION) as i32 {
-                strongest = answer;
+                (strongest, by) = (answer, Some(filter));
             }
         }
-        strongest
+        let asked = by.filter(|_| strongest & ACTION == USER_NOTIFICATION);
+        (strongest, asked.and_then(|filter| filter.notifications.clone()))
     }
 }
 
