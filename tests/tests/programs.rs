@@ -95,6 +95,11 @@ fn restartable_sequences_are_those_of_linux() {
 }
 
 #[test]
+fn time_namespaces_are_those_of_linux() {
+    passes("time_namespaces.c", "each namespace has its time");
+}
+
+#[test]
 fn memory_of_other_processes_and_nodes_is_as_on_linux() {
     passes("others_memory.c", "memory of others works");
 }

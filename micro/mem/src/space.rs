@@ -377,6 +377,23 @@ impl Space {
         Ok(start)
     }
 
+    /// The first page of what [`Space::map_kernel_pages`] mapped becomes another one; nothing happens where the program took it away.
+    pub fn replace_kernel_page(&self, name: &str, page: PageFrame) {
+        let mut inner = self.inner.lock();
+        let is_it = |vma: &Vma| vma.name == name && matches!(vma.backing, Backing::Fixed);
+        let found =
+            inner.tree.iter().find(|(_, vma)| is_it(vma)).map(|(start, vma)| (start, vma.flags.rights));
+        if let Some((start, rights)) = found
+            && !rights.contains(Prot::EXECUTE)
+            && inner.pager.page(start).is_some()
+        {
+            let old = inner.pager.replace(start, page, rights, false);
+            inner.pager.flush();
+            drop(inner);
+            drop(old);
+        }
+    }
+
     /// munmap. `EINVAL` unless the address is page-aligned, the length above zero, and the range the program's.
     pub fn unmap(&self, address: u64, length: u64) -> Result<()> {
         // Where the program's part ends before Linux' (a process machine), nothing is mapped behind it.

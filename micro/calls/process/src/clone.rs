@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! clone(2), clone3(2), fork(2), vfork(2), unshare(2), set_tid_address(2): new threads and new processes.
 
-use crate::namespaces::{CLONE_NEWIPC, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, NAMESPACES, New};
+use crate::namespaces::{
+    CLONE_NEWIPC, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWTIME, CLONE_NEWUSER, NAMESPACES, New,
+};
 use crate::ptrace;
 use crate::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
 use abi::{Result, errno::*};
@@ -198,6 +200,13 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     if wanted.has(CLONE_THREAD) {
         let pids = parent.pids_for_children.lock().clone();
         if wanted.has(CLONE_NEWUSER | CLONE_NEWPID) || pids != parent.process.pids {
+            return Err(EINVAL);
+        }
+    }
+    // Neither a thread nor who shares the memory, with the vDSO's clock in it, is in another time namespace.
+    if wanted.has(CLONE_THREAD | CLONE_VM) {
+        let now = parent.nsproxy();
+        if wanted.has(CLONE_NEWTIME) || !Arc::ptr_eq(&now.time, &now.time_for_children) {
             return Err(EINVAL);
         }
     }
@@ -491,6 +500,12 @@ fn start_process(
     let mut number = Number::new(process, &namespaces.pids, &wanted.numbers)?;
     let pid = number.id;
     let space = new_space(process, wanted)?;
+    let mut nsproxy = namespaces.nsproxy.clone();
+    if !Arc::ptr_eq(&nsproxy.time, &nsproxy.time_for_children) {
+        let time = nsproxy.time_for_children.clone();
+        time.is_entered(&space);
+        Arc::make_mut(&mut nsproxy).time = time;
+    }
     let thread = spawn(call.frame, wanted)?;
     let unborn = Unborn(Some(thread.clone()));
     let (event, tracee) = traced(parent, wanted)?;
@@ -513,7 +528,7 @@ fn start_process(
             exit_signal,
             claim: process.claim,
             container: process.container.clone(),
-            nsproxy: namespaces.nsproxy,
+            nsproxy,
             program: process.program(),
             space: Some(space.clone()),
         },

@@ -28,8 +28,6 @@ pub const NAMESPACES: u64 = CLONE_NEWTIME
     | CLONE_NEWUSER
     | CLONE_NEWPID
     | CLONE_NEWNET;
-/// Kinds of which there is the machine's own only: `EINVAL`, as from a Linux without them.
-const SINGLE: u64 = CLONE_NEWTIME;
 
 /// Namespaces of a new process or thread, or that a thread goes on in.
 pub struct New {
@@ -55,9 +53,6 @@ impl New {
         if flags & NAMESPACES & !CLONE_NEWUSER != 0 && !credentials.can_here(CAP_SYS_ADMIN) {
             return Err(EPERM);
         }
-        if flags & SINGLE != 0 {
-            return Err(EINVAL);
-        }
         let mut pids = task.pids_for_children.lock().clone();
         if flags & CLONE_NEWPID != 0 {
             if pids != process.pids {
@@ -78,6 +73,10 @@ impl New {
         }
         if flags & CLONE_NEWNET != 0 {
             Arc::make_mut(&mut nsproxy).network = network::another(owner())?;
+        }
+        if flags & CLONE_NEWTIME != 0 {
+            let time = nsproxy.time_for_children.copy(owner())?;
+            Arc::make_mut(&mut nsproxy).time_for_children = time;
         }
         Ok(New { credentials, pids, nsproxy })
     }
@@ -105,7 +104,7 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
         if wanted != 0 && wanted != namespace.flag() {
             return Err(EINVAL);
         }
-        return enter(namespace.flag(), &namespace.of).map(|()| 0);
+        return enter(&namespace.of).map(|()| 0);
     }
     let target = crate::pidfd::process(call.int(0)).map_err(|_| EINVAL)?;
     if wanted == 0 || wanted & !NAMESPACES != 0 {
@@ -125,12 +124,13 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
         ipc: has(CLONE_NEWIPC).then(|| nsproxy.ipc.clone()),
         cgroup: has(CLONE_NEWCGROUP).then(|| nsproxy.cgroup.clone()),
         network: has(CLONE_NEWNET).then(|| nsproxy.network.clone()),
+        time: has(CLONE_NEWTIME).then(|| nsproxy.time.clone()),
     };
-    enter(wanted, &entered).map(|()| 0)
+    enter(&entered).map(|()| 0)
 }
 
 /// Everything is checked before anything changes.
-fn enter(kinds: u64, into: &Entered) -> Result<()> {
+fn enter(into: &Entered) -> Result<()> {
     let task: &Task = task::current();
     let process: &Arc<Process> = &task.process;
     let mut who = task.credentials().lock().clone();
@@ -147,9 +147,6 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
     }
     let is_privileged =
         |owner: &UserNamespace| who.can_in(owner, CAP_SYS_ADMIN) && who.can_here(CAP_SYS_ADMIN);
-    if kinds & SINGLE != 0 && !is_privileged(&UserNamespace::FIRST) {
-        return Err(EPERM);
-    }
     if let Some(mounts) = &into.mounts {
         let owner = UserNamespace::of_owner(mounts.owner());
         if !is_privileged(&owner) || !who.can_here(CAP_SYS_CHROOT) {
@@ -177,6 +174,15 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
     if !owners.into_iter().flatten().all(is_privileged) {
         return Err(EPERM);
     }
+    if let Some(time) = &into.time {
+        // Their clocks would jump.
+        if process.thread_count() > 1 {
+            return Err(EUSERS);
+        }
+        if !is_privileged(&time.owner) {
+            return Err(EPERM);
+        }
+    }
     if into.users.is_some() {
         task.set_credentials(who);
     }
@@ -196,6 +202,11 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
         ipc: into.ipc.as_ref().unwrap_or(&now.ipc).clone(),
         cgroup: into.cgroup.as_ref().unwrap_or(&now.cgroup).clone(),
         network: into.network.as_ref().unwrap_or(&now.network).clone(),
+        time: into.time.as_ref().unwrap_or(&now.time).clone(),
+        time_for_children: into.time.as_ref().unwrap_or(&now.time_for_children).clone(),
     }));
+    if let Some(time) = &into.time {
+        time.is_entered(&mem::current());
+    }
     Ok(())
 }

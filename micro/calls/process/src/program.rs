@@ -17,6 +17,7 @@ use task::identity::credentials::{FileGrants, SetIds};
 use task::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
 use task::pids::Pid;
 use task::process::Process;
+use task::time::namespace::{VDSO, clock_page};
 use vfs::{Access, Dentry};
 
 /// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
@@ -112,7 +113,7 @@ pub fn prepare_file(
                 let (uid, euid, gid, egid) = (user(c.uid), user(c.euid), group(c.gid), group(c.egid));
                 Ok(Identity { uid, euid, gid, egid, is_secure })
             },
-            machine: machine(map_vdso(&space)?),
+            machine: machine(map_vdso(&space, process)?),
             random: core::array::from_fn(|i| random[32 + i]),
             limits,
             open: &mut |path| {
@@ -218,12 +219,12 @@ pub fn limits(process: &Process) -> Limits {
 }
 
 /// Maps the vDSO; its address.
-fn map_vdso(space: &Space) -> Result<u64> {
-    let vdso = api_plat::vdso();
+fn map_vdso(space: &Space, process: &Process) -> Result<u64> {
     // SAFETY: pages of the kernel image are permanent.
-    let (data, code) = unsafe { (PageFrame::from_raw(vdso.data), PageFrame::from_raw(vdso.code)) };
+    let code = unsafe { PageFrame::from_raw(api_plat::vdso().code) };
+    let data = clock_page(&process.nsproxy.lock().time)?;
     let pages = [(data, Prot::READ), (code, Prot::READ.with(Prot::EXECUTE))];
-    Ok(space.map_kernel_pages(&pages, "[vdso]")? + PAGE_SIZE as u64)
+    Ok(space.map_kernel_pages(&pages, VDSO)? + PAGE_SIZE as u64)
 }
 
 /// What every program is told of the machine, with its own vDSO.

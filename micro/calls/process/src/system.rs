@@ -109,7 +109,7 @@ pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
     let (_, free) = alloc_frames::statistics();
     // uptime, loads, totalram, freeram, sharedram, bufferram, totalswap, freeswap, procs, totalhigh, freehigh, mem_unit
     let mut words = [0u64; 14];
-    words[0] = api_plat::now_ns() / SECOND;
+    words[0] = task::time::namespace::shown_boottime(api_plat::now_ns()) / SECOND;
     for (word, average) in words[1..4].iter_mut().zip(load::averages()) {
         *word = average << (LOAD_PLACES - load::PLACES);
     }

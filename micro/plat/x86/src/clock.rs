@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct ClockPage {
     /// Odd while the fields are being changed.
     pub sequence: AtomicU32,
-    reserved: AtomicU32,
+    /// Not 0 in the page of time namespaces, whose sequence is odd for good: the vDSO asks the kernel.
+    pub asks: AtomicU32,
     pub base_tsc: AtomicU64,
     pub base_ns: AtomicU64,
     pub rate: AtomicU64,
@@ -38,7 +39,7 @@ impl ClockPage {
     pub const fn new() -> ClockPage {
         ClockPage {
             sequence: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            asks: AtomicU32::new(0),
             base_tsc: AtomicU64::new(0),
             base_ns: AtomicU64::new(0),
             rate: AtomicU64::new(0),

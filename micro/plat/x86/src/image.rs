@@ -50,6 +50,7 @@ global_asm!(
 global_asm!(
     include_str!("vdso.s"),
     SEQUENCE = const offset_of!(ClockPage, sequence),
+    ASKS = const offset_of!(ClockPage, asks),
     BASE_TSC = const offset_of!(ClockPage, base_tsc),
     BASE_NS = const offset_of!(ClockPage, base_ns),
     RATE = const offset_of!(ClockPage, rate),

@@ -102,7 +102,7 @@ names_end:
 now:
     mov r8d, [rip + clock_page + {SEQUENCE}]
     test r8d, 1
-    jnz now
+    jnz busy
     # The counter must not be read before the fields (Intel SDM volume 2, RDTSC).
 .globl unilith_vdso_ordered
 unilith_vdso_ordered:
@@ -118,6 +118,30 @@ unilith_vdso_ordered:
     cmp r8d, [rip + clock_page + {SEQUENCE}]
     jne now
     add r9, rax
+    ret
+
+    # Somebody changes the clock, or the process is in a time namespace of its own, whose clocks the kernel knows: clock_gettime asks it
+    # for the clock that it is to read, the others for the wall clock.
+busy:
+    cmp dword ptr [rip + clock_page + {ASKS}], 0
+    je now
+    lea rcx, [rip + clock_gettime_reads]
+    cmp rcx, [rsp]
+    jne 1f
+    add rsp, 8
+    jmp clock_gettime_asks
+1:  push rdi
+    push rsi
+    sub rsp, 16
+    xor edi, edi
+    mov rsi, rsp
+    mov eax, 228
+    syscall
+    imul r9, [rsp], 1000000000
+    add r9, [rsp + 8]
+    add rsp, 16
+    pop rsi
+    pop rdi
     ret
 
 # Cuts the nanoseconds in RAX into seconds (RDX) and nanoseconds (RAX). Changes RCX. A division is dearer than its reciprocal:
@@ -142,6 +166,7 @@ clock_gettime:
     bt ecx, edi
     jnc 2f
     call now
+clock_gettime_reads:
     test edi, edi
     jz 1f
     cmp edi, 5
@@ -152,7 +177,9 @@ clock_gettime:
     mov [rsi + 8], rax
     xor eax, eax
     ret
-2:  mov eax, 228
+2:
+clock_gettime_asks:
+    mov eax, 228
     syscall
     ret
 clock_gettime_end:

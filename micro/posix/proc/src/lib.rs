@@ -15,6 +15,7 @@ mod net;
 mod oom;
 mod process;
 mod system;
+mod time_offsets;
 mod user_maps;
 
 pub use cgroup::cgroup;

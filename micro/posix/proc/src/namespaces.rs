@@ -8,7 +8,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Magic;
 use procfs::{Entry, Key, Row};
-use task::nsfs::{CGROUP, IPC, Kind, MNT, NET, NamespaceFile, PID, PID_FOR_CHILDREN, TIME, USER, UTS};
+use task::nsfs::{
+    CGROUP, IPC, Kind, MNT, NET, NamespaceFile, PID, PID_FOR_CHILDREN, TIME, TIME_FOR_CHILDREN, USER, UTS,
+};
 
 pub const ROWS: &[Row] = &[
     ("cgroup", link(|key| shown(key, &CGROUP), |key| lead(key, &CGROUP))),
@@ -18,7 +20,7 @@ pub const ROWS: &[Row] = &[
     ("pid", link(|key| shown(key, &PID), |key| lead(key, &PID))),
     ("pid_for_children", link(|key| shown(key, &PID_FOR_CHILDREN), |key| lead(key, &PID_FOR_CHILDREN))),
     ("time", link(|key| shown(key, &TIME), |key| lead(key, &TIME))),
-    ("time_for_children", link(|key| shown(key, &TIME), |key| lead(key, &TIME))),
+    ("time_for_children", link(|key| shown(key, &TIME_FOR_CHILDREN), |key| lead(key, &TIME_FOR_CHILDREN))),
     ("user", link(|key| shown(key, &USER), |key| lead(key, &USER))),
     ("uts", link(|key| shown(key, &UTS), |key| lead(key, &UTS))),
 ];

@@ -2,7 +2,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{audit, interfaces, memory, mounts, namespaces, net, oom, system, text, user_maps};
+use super::{audit, interfaces, memory, mounts, namespaces, net, oom, system, text, time_offsets, user_maps};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -22,6 +22,7 @@ use task::identity::{As, check_access};
 use task::pids::{Pid, PidNamespace};
 use task::prctl::CORE_FILTER_KNOWN;
 use task::process::{Process, Program};
+use task::time::namespace::shown_boottime;
 use task::users::{self, Kind};
 use task::{Task, processes};
 use vfs::Dentry;
@@ -135,6 +136,7 @@ macro_rules! rows {
             ("gid_map", user_maps::entry!(Kind::Group)),
             ("projid_map", user_maps::entry!(Kind::Project)),
             ("setgroups", user_maps::SETGROUPS),
+            ("timens_offsets", time_offsets::OFFSETS),
             (
                 "exe",
                 Entry::Magic { text: |key| path(executable(key)), lead: |key| Ok(Magic::Place(executable(key)?)) },
@@ -485,7 +487,7 @@ fn stat(key: Key) -> Result<Vec<u8>> {
     set(18, scheduling.kernel_priority() as u64);
     set(19, i64::from(scheduling.nice()) as u64);
     set(20, process.thread_count() as u64);
-    set(22, process.born_ns / NS_PER_TICK);
+    set(22, shown_boottime(process.born_ns) / NS_PER_TICK);
     set(23, usage.size);
     set(24, usage.resident() / PAGE_SIZE as u64);
     set(25, u64::MAX);

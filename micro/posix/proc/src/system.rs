@@ -29,6 +29,7 @@ use task::cpu_time::{self, Usage};
 use task::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN};
 use task::pids::Pid;
 use task::processes;
+use task::time::namespace::shown_boottime;
 
 /// Controllers of control groups, as the only hierarchy of version 2 has them (cgroups(7), "/proc/cgroups").
 const CONTROLLERS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\t1\t1\ncpu\t0\t1\t1\n\
@@ -481,7 +482,8 @@ fn stat() -> Result<Vec<u8>> {
     }
     let switches = usage.voluntary_switches + usage.involuntary_switches;
     let running = load::runnable();
-    let boot = api_plat::wall_ns() / NS_PER_SECOND;
+    // Such that what was shown as time since boot ends now.
+    let boot = (api_plat::wall_ns() + up).saturating_sub(shown_boottime(up)) / NS_PER_SECOND;
     let threads = processes::newest();
     text(format!(
         "{lines}intr 0\nctxt {switches}\nbtime {boot}\nprocesses {threads}\nprocs_running {running}\nprocs_blocked 0\n\
@@ -493,7 +495,7 @@ fn uptime() -> Result<Vec<u8>> {
     let (up, busy) = times();
     let show = |ns: u64| format!("{}.{:02}", ns / NS_PER_SECOND, ns % NS_PER_SECOND / 10_000_000);
     let idle = (up * u64::from(api_plat::cpus())).saturating_sub(busy);
-    text(format!("{} {}\n", show(up), show(idle)))
+    text(format!("{} {}\n", show(shown_boottime(up)), show(idle)))
 }
 
 fn loadavg() -> Result<Vec<u8>> {

@@ -328,7 +328,7 @@ macro_rules! system_calls {
             269 faccessat Full "" stat::faccessat;
             270 pselect6 Full "" poll::pselect6;
             271 ppoll Full "" poll::ppoll;
-            272 unshare Partial "no time namespaces" clone::unshare;
+            272 unshare Full "" clone::unshare;
             273 set_robust_list Full "" futex::set_robust_list;
             274 get_robust_list Full "" futex::get_robust_list;
             275 splice Full "" transfer::splice;
@@ -364,7 +364,7 @@ macro_rules! system_calls {
             305 clock_adjtime Partial "reads; the clock is set, not adjusted" time::clock::clock_adjtime;
             306 syncfs Full "" attributes::syncfs;
             307 sendmmsg Full "" sockets::sendmmsg;
-            308 setns Partial "no time namespaces" namespaces::setns;
+            308 setns Full "" namespaces::setns;
             309 getcpu Full "" scheduling::getcpu;
             310 process_vm_readv Full "" process_memory::process_vm_readv;
             311 process_vm_writev Full "" process_memory::process_vm_writev;
@@ -402,7 +402,7 @@ macro_rules! system_calls {
             432 fsmount Refused "programs fall back to mount(2)" none;
             433 fspick Refused "programs fall back to mount(2)" none;
             434 pidfd_open Full "" pidfd::pidfd_open;
-            435 clone3 Partial "no time namespaces and CLONE_INTO_CGROUP" clone::clone3;
+            435 clone3 Partial "no CLONE_INTO_CGROUP" clone::clone3;
             436 close_range Full "" open::close_range;
             437 openat2 Full "" open::openat2;
             438 pidfd_getfd Full "" pidfd::pidfd_getfd;

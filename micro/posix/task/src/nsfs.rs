@@ -7,6 +7,7 @@ use crate::ipc::Ipc;
 use crate::network::NetworkNamespace;
 use crate::pids::PidNamespace;
 use crate::thread::{self, Task};
+use crate::time::namespace::TimeNamespace;
 use crate::users::UserNamespace;
 use crate::uts::Uts;
 use abi::{Result, errno::*};
@@ -28,6 +29,7 @@ pub struct Entered {
     pub ipc: Option<Arc<Ipc>>,
     pub cgroup: Option<Arc<Cgroup>>,
     pub network: Option<Arc<NetworkNamespace>>,
+    pub time: Option<Arc<TimeNamespace>>,
 }
 
 /// The file system of such files where they are bound.
@@ -69,7 +71,13 @@ pub static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |task| {
     Ok(Entered { network: Some(task.network()), ..Entered::default() })
 });
 
-pub static TIME: Kind = kind("time", 0xefff_fffa, 0x80, |_| Ok(Entered::default()));
+pub static TIME: Kind = kind("time", 0xefff_fffa, 0x80, |task| {
+    Ok(Entered { time: Some(task.nsproxy().time.clone()), ..Entered::default() })
+});
+
+pub static TIME_FOR_CHILDREN: Kind = kind("time", 0xefff_fffa, 0x80, |task| {
+    Ok(Entered { time: Some(task.nsproxy().time_for_children.clone()), ..Entered::default() })
+});
 
 pub static MNT: Kind = kind("mnt", 0xefff_fff8, 0x0002_0000, |task| {
     Ok(Entered { mounts: Some(task.files().namespace()), ..Entered::default() })
@@ -118,7 +126,7 @@ impl NamespaceFile {
 
     /// No two namespaces of any kind have the same.
     fn inode(&self) -> u64 {
-        let Entered { users, mounts, pids, uts, ipc, cgroup, network } = &self.of;
+        let Entered { users, mounts, pids, uts, ipc, cgroup, network, time } = &self.of;
         let numbers = [
             mounts.as_ref().map(|mounts| mounts.number()),
             uts.as_ref().map(|uts| uts.number),
@@ -127,6 +135,7 @@ impl NamespaceFile {
             ipc.as_ref().map(|ipc| ipc.number),
             cgroup.as_ref().map(|cgroup| cgroup.number),
             network.as_ref().map(|namespace| namespace.network.number),
+            time.as_ref().map(|time| time.number),
         ];
         let found = (0..).zip(numbers).find_map(|(index, number)| Some((index, number?)));
         match found {
@@ -137,7 +146,7 @@ impl NamespaceFile {
 
     /// The user namespace whose capabilities count for it; of a user namespace, the one around it.
     fn owner(&self) -> Option<UserNamespace> {
-        let Entered { users, mounts, pids, uts, ipc, cgroup, network } = &self.of;
+        let Entered { users, mounts, pids, uts, ipc, cgroup, network, time } = &self.of;
         if let Some(users) = users {
             return users.parent();
         }
@@ -147,7 +156,9 @@ impl NamespaceFile {
         let ipc = || ipc.as_ref().map(|ipc| ipc.owner.clone());
         let cgroup = || cgroup.as_ref().map(|cgroup| cgroup.owner.clone());
         let network = || network.as_ref().map(|network| network.owner.clone());
+        let time = || time.as_ref().map(|time| time.owner.clone());
         let owner = mounts.or_else(uts).or_else(pids).or_else(ipc).or_else(cgroup).or_else(network);
+        let owner = owner.or_else(time);
         Some(owner.unwrap_or_default())
     }
 

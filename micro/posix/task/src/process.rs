@@ -21,6 +21,7 @@ use crate::siblings::{Children, Next};
 use crate::signals::{ProcessSignals, SIGCHLD};
 use crate::thread::Task;
 use crate::time::ProcessTimers;
+use crate::time::namespace::{self, TimeNamespace};
 use crate::tracing::Tracee;
 use crate::uts::{self, Uts};
 use abi::Result;
@@ -186,13 +187,17 @@ pub struct NsProxy {
     pub ipc: Arc<Ipc>,
     pub cgroup: Arc<Cgroup>,
     pub network: Arc<NetworkNamespace>,
+    pub time: Arc<TimeNamespace>,
+    /// The one that its children begin in.
+    pub time_for_children: Arc<TimeNamespace>,
 }
 
 impl NsProxy {
     /// The machine's own.
     pub fn first() -> Arc<NsProxy> {
         let (uts, ipc, cgroup, network) = (uts::first(), ipc::first(), cgroup::first(), network::first());
-        Arc::new(NsProxy { uts, ipc, cgroup, network })
+        let time = namespace::first();
+        Arc::new(NsProxy { uts, ipc, cgroup, network, time: time.clone(), time_for_children: time })
     }
 }
 

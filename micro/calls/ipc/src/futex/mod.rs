@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use api_user::{UserPtr, compare_exchange_u32};
 use task::call::Call;
 use task::processes;
+use task::time::clock::Clock;
 use task::wait::{self, RESTART, RESTART_NO_HANDLER};
 
 const FUTEX_WAIT: u32 = 0;
@@ -90,7 +91,7 @@ fn deadline(address: u64, absolute: bool, realtime: bool) -> Result<u64> {
     let time = (seconds as u64).saturating_mul(1_000_000_000).saturating_add(nanoseconds as u64);
     Ok(match (absolute, realtime) {
         (false, _) => wait::deadline_in(time),
-        (true, false) => time,
+        (true, false) => Clock::Monotonic.from_shown(time, &task::current().process),
         (true, true) => time.saturating_sub(api_plat::wall_ns()),
     })
 }

@@ -25,7 +25,8 @@ fn process() -> &'static Arc<Process> {
 
 /// clock_gettime(2).
 pub fn clock_gettime(call: &mut Call<'_>) -> Result<usize> {
-    let now = Clock::from_id(call.int(0))?.now(process())?;
+    let clock = Clock::from_id(call.int(0))?;
+    let now = clock.now(process())?.saturating_add_signed(clock.offset(process()));
     call.ptr(1).write(to_timespec(now))?;
     Ok(0)
 }

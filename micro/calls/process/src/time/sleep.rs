@@ -34,6 +34,7 @@ pub fn clock_nanosleep(call: &mut Call<'_>) -> Result<usize> {
     if call.int(1) & TIMER_ABSTIME == 0 {
         return sleep(clock, time, call.ptr(3));
     }
+    let time = clock.from_shown(time, &task::current().process);
     if sleep_until(clock, time)? { Ok(0) } else { Err(RESTART_NO_HANDLER) }
 }
 

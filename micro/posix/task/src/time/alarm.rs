@@ -84,7 +84,8 @@ impl Alarm {
         let now = clock.now(&self.process)?;
         let next = match time {
             0 => None,
-            time if absolute => Some(time),
+            // A time that is long gone expires at once, and 0 would be none.
+            time if absolute => Some(clock.from_shown(time, &self.process).max(1)),
             time => Some(now.saturating_add(time)),
         };
         let before = self.replace(Interval { next, period });

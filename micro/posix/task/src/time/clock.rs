@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The clocks of clock_gettime(2).
 
+use super::namespace;
 use crate::pids::Pid;
 use crate::process::Process;
 use crate::{cpu_time, processes, thread};
@@ -79,7 +80,7 @@ impl Clock {
         matches!(self, Process | OtherProcess(_) | ProcessUser | Thread(_) | ThreadUser(_))
     }
 
-    /// Since 1970, since boot, or of processor time, in nanoseconds. `EINVAL` for a thread that is no more.
+    /// Of the machine, whatever the process' time namespace: since 1970, since boot, or of processor time, in nanoseconds. `EINVAL` for a thread that is no more.
     pub fn now(self, process: &Process) -> Result<u64> {
         Ok(match self {
             // The coarse ones are as fine as the others, here and in the vDSO: a reader of both sees them go one way.
@@ -103,6 +104,22 @@ impl Clock {
                 process.task(tid).ok_or(EINVAL)?.usage().user_ns
             }
         })
+    }
+
+    /// What the time namespace of the process adds to what [`Clock::now`] tells.
+    pub fn offset(self, process: &Process) -> i64 {
+        match self {
+            Clock::Monotonic | Clock::MonotonicRaw | Clock::MonotonicCoarse => {
+                namespace::offsets_of(process).monotonic
+            }
+            Clock::Boottime | Clock::BoottimeAlarm => namespace::offsets_of(process).boottime,
+            _ => 0,
+        }
+    }
+
+    /// What [`Clock::now`] tells when the process is shown `time`.
+    pub fn from_shown(self, time: u64, process: &Process) -> u64 {
+        time.saturating_add_signed(self.offset(process).saturating_neg())
     }
 
     /// When the monotonic clock may at the earliest show what this clock shows at `time`.

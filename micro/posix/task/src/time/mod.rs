@@ -9,6 +9,7 @@ pub mod cpu_limit;
 pub mod duration;
 mod interval;
 pub mod itimers;
+pub mod namespace;
 pub mod posix_timers;
 
 use alloc::sync::Arc;
