@@ -145,6 +145,11 @@ fn passes_with_more_parts(source: &str, says: &str) {
 }
 
 #[test]
+fn keys_and_keyrings_are_those_of_linux() {
+    passes_with_more_parts("keys.c", "all key tests passed");
+}
+
+#[test]
 fn rings_of_requests_are_those_of_linux() {
     passes_with_more_parts("io_uring.c", "all io_uring tests passed");
 }

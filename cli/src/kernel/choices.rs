@@ -39,7 +39,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 26] = [
+pub const CHOICES: [Choice; 27] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -106,6 +106,8 @@ pub const CHOICES: [Choice; 26] = [
     part("io_uring", "io_uring_setup and its", &[("off", ""), ("on", "io_uring")]),
     part("mqueue", "mq_open and its", &[("on", "mqueue"), ("off", "")]),
     part("inotify", "inotify_init and its", &[("on", "inotify"), ("off", "")]),
+    // Larger than a part that most programs do without may be, and engines of containers refuse its calls.
+    part("keys", "add_key, request_key and keyctl", &[("off", ""), ("on", "keys")]),
     part("volumes", "directories of the host (-v)", &[("on", "volumes"), ("off", "")]),
     part(
         "fail-nth",
@@ -250,7 +252,7 @@ pub fn program_allocator(set: &BTreeMap<String, String>) -> Result<Option<&'stat
 }
 
 /// Where features say which crates they bring.
-const MANIFESTS: [(&str, &str); 11] = [
+const MANIFESTS: [(&str, &str); 12] = [
     (KERNEL, include_str!("../../../micro/kernel/Cargo.toml")),
     ("posix", include_str!("../../../micro/posix/Cargo.toml")),
     ("proc", include_str!("../../../micro/posix/proc/Cargo.toml")),
@@ -260,7 +262,8 @@ const MANIFESTS: [(&str, &str); 11] = [
     ("calls-memory", include_str!("../../../micro/calls/memory/Cargo.toml")),
     ("calls-process", include_str!("../../../micro/calls/process/Cargo.toml")),
     ("calls-sockets", include_str!("../../../micro/calls/sockets/Cargo.toml")),
-    (RINGS, include_str!("../../../micro/calls/uring/Cargo.toml")),
+    ("calls-keys", include_str!("../../../micro/calls/keys/Cargo.toml")),
+    ("calls-uring", include_str!("../../../micro/calls/uring/Cargo.toml")),
     (PROGRAMS, include_str!("../../../micro/libc/malloc/Cargo.toml")),
 ];
 
@@ -269,8 +272,8 @@ const KERNEL: &str = "kernel";
 /// The crate of [`PROGRAM_ALLOCATOR`], which is part of a program.
 const PROGRAMS: &str = "libc-malloc";
 
-/// The crate of the choice `io_uring`: what it needs and nobody else does comes with it.
-const RINGS: &str = "calls-uring";
+/// Crates of one choice each (`keys`, `io_uring`): what they need and nobody else does comes with them.
+const OPTIONAL: [&str; 2] = ["calls-keys", "calls-uring"];
 
 /// What the kernel's manifests say of their crates.
 pub struct Parts {
@@ -284,7 +287,7 @@ impl Parts {
     pub fn read() -> Result<Parts> {
         let wrong = |name: &str| Fault::new(format!("micro/{name}/Cargo.toml cannot be read"));
         let mut features: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let (mut always, mut of_rings) = (BTreeSet::new(), BTreeSet::new());
+        let (mut always, mut of_optional) = (BTreeSet::new(), BTreeMap::<String, BTreeSet<String>>::new());
         for (name, text) in MANIFESTS {
             let manifest: toml_edit::DocumentMut = text.parse().map_err(|_| wrong(name))?;
             let table = |key: &str| manifest.get(key).and_then(toml_edit::Item::as_table_like);
@@ -308,16 +311,19 @@ impl Parts {
                 match name {
                     PROGRAMS => {}
                     _ if optional == Some(true) => {}
-                    RINGS => drop(of_rings.insert(library)),
+                    _ if OPTIONAL.contains(&name) => {
+                        of_optional.entry(name.replace('-', "_")).or_default().insert(library);
+                    }
                     _ => drop(always.insert(library)),
                 }
             }
         }
         let mut of_features: BTreeMap<String, BTreeSet<String>> =
             features.keys().map(|name| (name.clone(), crates(&features, name))).collect();
-        of_rings.retain(|library| !always.contains(library));
-        let with_rings = of_features.values_mut().filter(|all| all.contains(&RINGS.replace('-', "_")));
-        with_rings.for_each(|all| all.extend(of_rings.iter().cloned()));
+        for (name, needs) in &of_optional {
+            let with_it = of_features.values_mut().filter(|all| all.contains(name));
+            with_it.for_each(|all| all.extend(needs.difference(&always).cloned()));
+        }
         Ok(Parts { of_features, always })
     }
 
@@ -459,6 +465,8 @@ mod tests {
         assert!(parts.of("alloc-tlsf").contains("alloc_tlsf") && parts.of("net-tcpip").contains("tcpip"));
         // Through posix; and not what comes with another choice.
         assert!(parts.of("mqueue").contains("mqueue") && parts.of("volumes").contains("ninep"));
+        assert!(["calls_keys", "keys"].iter().all(|part| parts.of("keys").contains(*part)));
+        assert!(!parts.is_always_there("keys"));
         assert!(["calls_uring", "uring"].iter().all(|part| parts.of("io_uring").contains(*part)));
         assert!(parts.of("ext4").contains("disks") && !parts.of("io_uring").contains("vfs"));
         assert!(!parts.of("trace").contains("ninep") && parts.of("trace").contains("overlay_trace"));

@@ -19,6 +19,7 @@ macro_rules! family {
     ($with:ident aio $($call:ident)+) => { $with!("aio" aio $($call)+) };
     ($with:ident message_queues $($call:ident)+) => { $with!("mqueue" message_queues $($call)+) };
     ($with:ident inotify $($call:ident)+) => { $with!("inotify" inotify $($call)+) };
+    ($with:ident keys $($call:ident)+) => { $with!("keys" keys $($call)+) };
     ($with:ident uring $($call:ident)+) => { $with!("io_uring" uring $($call)+) };
     ($with:ident $($path:ident)+) => { $with!($($path)+) };
 }
@@ -151,6 +152,8 @@ macro_rules! guarded {
     (io_uring_setup $handler:expr) => { admitted!($handler) };
     (io_uring_enter $handler:expr) => { admitted!($handler) };
     (io_uring_register $handler:expr) => { admitted!($handler) };
+    (add_key $handler:expr) => { admitted!($handler) };
+    (request_key $handler:expr) => { admitted!($handler) };
     (mmap $handler:expr) => { admitted!($handler) };
     (mremap $handler:expr) => { admitted!($handler) };
     (munmap $handler:expr) => { relieved!($handler) };

@@ -426,6 +426,8 @@ fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces:
     let tid = number.id;
     let thread = spawn(call.frame, wanted)?;
     let (event, tracee) = traced(parent, wanted)?;
+    #[cfg(feature = "keys")]
+    let namespaces = New { credentials: calls_keys::own_of_thread(namespaces.credentials)?, ..namespaces };
     let own = Own {
         files: new_files(parent, wanted, &namespaces)?,
         credentials: SpinLock::new(namespaces.credentials),
@@ -514,6 +516,12 @@ fn start_process(
         false => (process.pid, wanted.exit_signal),
     };
     let files = new_files(parent, wanted, &namespaces)?;
+    #[cfg(feature = "keys")]
+    let namespaces = {
+        let mut namespaces = namespaces;
+        namespaces.credentials.keyrings.fork();
+        namespaces
+    };
     let child = Process::begin(
         pid,
         Beginning {

@@ -96,6 +96,22 @@ pub const ROWS: &[Row] = &[
     ("sysvipc/sem", Entry::Lines(|_, out| semaphores::listing(out))),
     #[cfg(feature = "sysv-ipc")]
     ("sysvipc/shm", Entry::Lines(|_, out| memory::listing(out))),
+    #[cfg(feature = "keys")]
+    ("sys/kernel/keys/maxkeys", settings::entry!(keys::MAX_KEYS)),
+    #[cfg(feature = "keys")]
+    ("sys/kernel/keys/maxbytes", settings::entry!(keys::MAX_BYTES)),
+    #[cfg(feature = "keys")]
+    ("sys/kernel/keys/root_maxkeys", settings::entry!(keys::ROOT_MAX_KEYS)),
+    #[cfg(feature = "keys")]
+    ("sys/kernel/keys/root_maxbytes", settings::entry!(keys::ROOT_MAX_BYTES)),
+    #[cfg(feature = "keys")]
+    ("sys/kernel/keys/gc_delay", settings::entry!(keys::GC_DELAY)),
+    #[cfg(feature = "keys")]
+    ("sys/kernel/keys/persistent_keyring_expiry", settings::entry!(keys::PERSISTENT_EXPIRY)),
+    #[cfg(feature = "keys")]
+    ("keys", Entry::Lines(|_, out| calls_keys::listing::keys(out))),
+    #[cfg(feature = "keys")]
+    ("key-users", Entry::Lines(|_, out| calls_keys::listing::users(out))),
     ("sys/vm/overcommit_memory", settings::entry!(OVERCOMMIT)),
     ("sys/vm/overcommit_ratio", Entry::Fixed("50\n")),
     ("sys/vm/max_map_count", Entry::File { text: max_mappings, store: set_max_mappings, permissions: 0o644 }),

@@ -304,9 +304,9 @@ macro_rules! system_calls {
             245 mq_getsetattr Full "" message_queues::mq_getsetattr;
             246 kexec_load Refused "the machine has one kernel" none;
             247 waitid Full "" children::waitid;
-            248 add_key Refused "no key rings" none;
-            249 request_key Refused "no key rings" none;
-            250 keyctl Refused "no key rings" none;
+            248 add_key Partial "types keyring, user, logon and big_key" keys::add_key;
+            249 request_key Partial "there is no upcall (/sbin/request-key)" keys::request_key;
+            250 keyctl Partial "not: public keys, Diffie-Hellman, watches" keys::keyctl;
             251 ioprio_set Full "" scheduling::ioprio_set;
             252 ioprio_get Full "" scheduling::ioprio_get;
             253 inotify_init Full "" inotify::inotify_init;

@@ -129,12 +129,15 @@ impl Task {
 
     /// Other credentials, as Linux' `commit_creds` has it.
     pub fn set_credentials(&self, new: Credentials) {
+        let old;
         let is_another = {
             let mut credentials = self.credentials().lock();
             let is_another = !new.is_within(&credentials);
-            *credentials = new;
+            new.ids_changed_from(&credentials);
+            old = core::mem::replace(&mut *credentials, new);
             is_another
         };
+        drop(old);
         if is_another {
             self.process.settings.lock().ids_change();
         }

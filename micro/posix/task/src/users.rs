@@ -277,6 +277,13 @@ impl Nested {
     }
 }
 
+#[cfg(feature = "keys")]
+impl Drop for Nested {
+    fn drop(&mut self) {
+        keys::namespace_ends(self.number);
+    }
+}
+
 impl Ids for Nested {
     fn has_user(&self, uid: u32) -> bool {
         self.find(Kind::User, |extent| extent.to_inside(uid)).is_some()

@@ -22,6 +22,7 @@ fn change<R>(change: impl FnOnce(&mut Credentials) -> R) -> R {
         let mut credentials = credentials();
         let before = credentials.clone();
         let result = change(&mut credentials);
+        credentials.ids_changed_from(&before);
         (result, !credentials.is_within(&before))
     };
     if is_another {

@@ -28,6 +28,8 @@ pub struct Credentials {
     pub no_new_privileges: bool,
     /// Where the capabilities count. (The ids are the machine's.)
     pub users: UserNamespace,
+    #[cfg(feature = "keys")]
+    pub keyrings: keys::Keyrings,
 }
 
 /// The ids that a program gets from its file, by the file's set-user-ID and set-group-ID bits.
@@ -86,6 +88,8 @@ impl Credentials {
             capabilities: Capabilities::of_user(uid),
             no_new_privileges: false,
             users: UserNamespace::FIRST,
+            #[cfg(feature = "keys")]
+            keyrings: keys::Keyrings::default(),
         }
     }
 
@@ -118,6 +122,8 @@ impl Credentials {
     /// # Errors
     /// `EPERM`, and no capabilities are left, where the file wants some that are out of bounds.
     pub fn program_starts(&mut self, file: &FileGrants, may_gain: bool) -> Result<bool> {
+        #[cfg(feature = "keys")]
+        self.keyrings.program_starts();
         let may_gain = may_gain && !self.no_new_privileges;
         // Of a file whose owner its user namespace does not have the bits say nothing.
         let has = |kind, id: Option<u32>| id.is_none_or(|id| self.users.from_machine(kind, id).is_some());
@@ -152,6 +158,17 @@ impl Credentials {
             false => before.made(&self.users),
         };
         ids(self) == ids(before) && has_less
+    }
+
+    /// The keyring of the thread belongs to whom its files would (keyrings(7), "Thread keyring"): for whoever changes ids.
+    #[cfg_attr(not(feature = "keys"), allow(clippy::unused_self, unused_variables))]
+    pub fn ids_changed_from(&self, before: &Credentials) {
+        #[cfg(feature = "keys")]
+        if (self.fsuid, self.fsgid) != (before.fsuid, before.fsgid)
+            && let Some(keyring) = &self.keyrings.thread
+        {
+            keys::table().follow_ids(keyring.serial(), self.fsuid, self.fsgid);
+        }
     }
 
     /// All its ids of a kind are these (ptrace(2), "Ptrace access mode checking").
