@@ -508,6 +508,57 @@ static void queues(void) {
     CHECK(syscall(SYS_mq_unlink, "faults") == 0);
 }
 
+// Where the kernel has the part (--set keys=on).
+static void keys(void) {
+    enum { PROCESS_KEYRING = -2, UPDATE = 2, DESCRIBE = 6, UNLINK = 9, SEARCH = 10, READ = 11, PERSISTENT = 22, CAPABILITIES = 31 };
+    if (syscall(SYS_keyctl, CAPABILITIES, page, 4) < 0)
+        return;
+    long ring = FAULTY(syscall(SYS_add_key, "keyring", "faults", NULL, 0L, PROCESS_KEYRING));
+    if (ring < 0)
+        return;
+    long key = FAULTY(syscall(SYS_add_key, "user", "name", page, 3000L, ring));
+    if (key > 0) {
+        FAULTY(syscall(SYS_keyctl, READ, key, page, sizeof page));
+        FAULTY(syscall(SYS_keyctl, UPDATE, key, page, 4000L));
+        FAULTY(syscall(SYS_keyctl, DESCRIBE, key, page, sizeof page));
+        FAULTY(syscall(SYS_request_key, "user", "name", NULL, 0));
+        FAULTY(syscall(SYS_keyctl, SEARCH, ring, "user", "name", 0));
+        FAULTY(syscall(SYS_keyctl, PERSISTENT, -1, ring));
+        int list = open("/proc/keys", O_RDONLY);
+        CHECK(list >= 0);
+        FAULTY(read(list, page, sizeof page));
+        close(list);
+    }
+    CHECK(syscall(SYS_keyctl, UNLINK, ring, PROCESS_KEYRING) == 0);
+}
+
+// The same of --set landlock=on. Who is restricted stays so: that is a child.
+static void domain(void) {
+    long long handled = 7;
+    if (syscall(SYS_landlock_create_ruleset, NULL, 0, 1) < 0)
+        return;
+    int set = (int)FAULTY(syscall(SYS_landlock_create_ruleset, &handled, 8, 0));
+    if (set < 0)
+        return;
+    struct {
+        long long rights;
+        int parent;
+    } __attribute__((packed)) rule = { 4, open("/tmp/faults", O_PATH) };
+    FAULTY(syscall(SYS_landlock_add_rule, set, 1, &rule, 0));
+    close(rule.parent);
+    pid_t child = fork();
+    if (child == 0) {
+        control = open("/proc/self/fail-nth", O_RDWR);
+        was_hit = 0;
+        FAULTY(syscall(SYS_landlock_restrict_self, set, 0));
+        _exit(was_hit ? 2 : 0);
+    }
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && (WEXITSTATUS(status) & ~2) == 0);
+    was_hit |= WEXITSTATUS(status) == 2;
+    close(set);
+}
+
 static void system_v(void) {
     int id = (int)FAULTY(semget(IPC_PRIVATE, 100, IPC_CREAT | 0600));
     if (id >= 0) {
@@ -595,7 +646,7 @@ static const struct {
     CASE(pairs), CASE(rights), CASE(names), CASE(connection), CASE(datagrams), CASE(file_data), CASE(tree), CASE(attributes),
     CASE(directories), CASE(processes_listed), CASE(watched), CASE(notified), CASE(waited), CASE(locks), CASE(mappings),
     CASE(shared_mappings), CASE(forks), CASE(threads), CASE(programs), CASE(signals), CASE(timers), CASE(queues), CASE(system_v),
-    CASE(transfers), CASE(traced), CASE(limits),
+    CASE(transfers), CASE(traced), CASE(limits), CASE(keys), CASE(domain),
 };
 
 static int descriptors(void) {

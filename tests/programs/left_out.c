@@ -10,7 +10,7 @@
 int main(void)
 {
     static const long calls[] = {SYS_shmget,         SYS_semget,  SYS_msgget,       SYS_io_setup,
-                                 SYS_io_uring_setup, SYS_add_key,  SYS_keyctl,
+                                 SYS_io_uring_setup, SYS_add_key,  SYS_keyctl,       SYS_landlock_create_ruleset,
                                  SYS_mq_open, SYS_inotify_init1};
     for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++)
         CHECK(syscall(calls[i], 0, 0, 0, 0) == -1 && errno == ENOSYS);

@@ -89,8 +89,18 @@ pub fn is_skipped_on_process(why: &str) -> bool {
 }
 
 /// Parts of the kernel that are put in where somebody asks for them: all in one, so that tests of them build one kernel more.
-pub const MORE_PARTS: [&str; 8] =
-    ["--set", "ext4=on", "--set", "io_uring=on", "--set", "tun=on", "--set", "keys=on"];
+pub const MORE_PARTS: [&str; 10] = [
+    "--set",
+    "ext4=on",
+    "--set",
+    "io_uring=on",
+    "--set",
+    "tun=on",
+    "--set",
+    "keys=on",
+    "--set",
+    "landlock=on",
+];
 
 /// What the kernel of containers has put in, as the pages about engines print it.
 pub const PARTS_OF_CONTAINERS: [&str; 4] = ["--set", "ipv6=on", "--set", "tun=on"];

@@ -150,6 +150,11 @@ fn keys_and_keyrings_are_those_of_linux() {
 }
 
 #[test]
+fn rights_on_files_are_given_away_as_on_linux() {
+    passes_with_more_parts("landlock.c", "all landlock tests passed");
+}
+
+#[test]
 fn rings_of_requests_are_those_of_linux() {
     passes_with_more_parts("io_uring.c", "all io_uring tests passed");
 }

@@ -39,7 +39,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 27] = [
+pub const CHOICES: [Choice; 28] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -108,6 +108,7 @@ pub const CHOICES: [Choice; 27] = [
     part("inotify", "inotify_init and its", &[("on", "inotify"), ("off", "")]),
     // Larger than a part that most programs do without may be, and engines of containers refuse its calls.
     part("keys", "add_key, request_key and keyctl", &[("off", ""), ("on", "keys")]),
+    part("landlock", "landlock_restrict_self and its", &[("off", ""), ("on", "landlock")]),
     part("volumes", "directories of the host (-v)", &[("on", "volumes"), ("off", "")]),
     part(
         "fail-nth",
@@ -252,7 +253,7 @@ pub fn program_allocator(set: &BTreeMap<String, String>) -> Result<Option<&'stat
 }
 
 /// Where features say which crates they bring.
-const MANIFESTS: [(&str, &str); 12] = [
+const MANIFESTS: [(&str, &str); 13] = [
     (KERNEL, include_str!("../../../micro/kernel/Cargo.toml")),
     ("posix", include_str!("../../../micro/posix/Cargo.toml")),
     ("proc", include_str!("../../../micro/posix/proc/Cargo.toml")),
@@ -263,6 +264,7 @@ const MANIFESTS: [(&str, &str); 12] = [
     ("calls-process", include_str!("../../../micro/calls/process/Cargo.toml")),
     ("calls-sockets", include_str!("../../../micro/calls/sockets/Cargo.toml")),
     ("calls-keys", include_str!("../../../micro/calls/keys/Cargo.toml")),
+    ("calls-landlock", include_str!("../../../micro/calls/landlock/Cargo.toml")),
     ("calls-uring", include_str!("../../../micro/calls/uring/Cargo.toml")),
     (PROGRAMS, include_str!("../../../micro/libc/malloc/Cargo.toml")),
 ];
@@ -272,8 +274,8 @@ const KERNEL: &str = "kernel";
 /// The crate of [`PROGRAM_ALLOCATOR`], which is part of a program.
 const PROGRAMS: &str = "libc-malloc";
 
-/// Crates of one choice each (`keys`, `io_uring`): what they need and nobody else does comes with them.
-const OPTIONAL: [&str; 2] = ["calls-keys", "calls-uring"];
+/// Crates of one choice each (`keys`, `landlock`, `io_uring`): what they need and nobody else does comes with them.
+const OPTIONAL: [&str; 3] = ["calls-keys", "calls-landlock", "calls-uring"];
 
 /// What the kernel's manifests say of their crates.
 pub struct Parts {

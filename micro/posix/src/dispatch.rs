@@ -20,6 +20,7 @@ macro_rules! family {
     ($with:ident message_queues $($call:ident)+) => { $with!("mqueue" message_queues $($call)+) };
     ($with:ident inotify $($call:ident)+) => { $with!("inotify" inotify $($call)+) };
     ($with:ident keys $($call:ident)+) => { $with!("keys" keys $($call)+) };
+    ($with:ident landlock $($call:ident)+) => { $with!("landlock" landlock $($call)+) };
     ($with:ident uring $($call:ident)+) => { $with!("io_uring" uring $($call)+) };
     ($with:ident $($path:ident)+) => { $with!($($path)+) };
 }
@@ -154,6 +155,9 @@ macro_rules! guarded {
     (io_uring_register $handler:expr) => { admitted!($handler) };
     (add_key $handler:expr) => { admitted!($handler) };
     (request_key $handler:expr) => { admitted!($handler) };
+    (landlock_create_ruleset $handler:expr) => { admitted!($handler) };
+    (landlock_add_rule $handler:expr) => { admitted!($handler) };
+    (landlock_restrict_self $handler:expr) => { admitted!($handler) };
     (mmap $handler:expr) => { admitted!($handler) };
     (mremap $handler:expr) => { admitted!($handler) };
     (munmap $handler:expr) => { relieved!($handler) };

@@ -115,6 +115,7 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
         }
         let dir = walk.lookup(path, true)?;
         let dentry = ops::create_unnamed(&who, &dir, permissions, flags & O_EXCL == 0)?;
+        ops::is_open_to(&who, &dentry, flags)?;
         return install(dentry, flags);
     }
     if flags & (O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {

@@ -18,7 +18,7 @@ use task::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
 use task::pids::Pid;
 use task::process::Process;
 use task::time::namespace::{VDSO, clock_page};
-use vfs::{Access, Dentry};
+use vfs::{Access, Dentry, ops};
 
 /// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
 pub struct Prepared {
@@ -193,6 +193,7 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     if stat.permissions & 0o111 == 0 {
         return Err(EACCES);
     }
+    ops::is_program_of(&who, dentry)?;
     if descriptors::writers::is_written(dentry.inode()) {
         return Err(ETXTBSY);
     }

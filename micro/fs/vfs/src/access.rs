@@ -125,6 +125,9 @@ pub struct Credentials {
     pub scope: Scope,
     /// What new files are not to allow, unless their directory has a default access control list.
     pub umask: u32,
+    /// What the thread has given away of its rights.
+    #[cfg(feature = "landlock")]
+    pub domain: Option<Arc<crate::landlock::Domain>>,
 }
 
 impl Credentials {
@@ -137,6 +140,8 @@ impl Credentials {
             capabilities: u64::MAX,
             scope: Scope::EVERYWHERE,
             umask: 0,
+            #[cfg(feature = "landlock")]
+            domain: None,
         }
     }
 

@@ -21,6 +21,8 @@ extern crate std;
 mod access;
 mod covered;
 mod dentry;
+#[cfg(feature = "landlock")]
+pub mod landlock;
 mod mount;
 mod namespace;
 pub mod notify;
@@ -37,6 +39,8 @@ pub use propagation::{Kind as PropagationKind, Propagation};
 pub use tree::Copies;
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 
+#[cfg(all(test, feature = "landlock"))]
+mod landlock_tests;
 #[cfg(test)]
 mod namespace_tests;
 #[cfg(test)]

@@ -4,6 +4,8 @@
 use crate::access::{Access, Capability, Credentials};
 use crate::covered::{is_covered_here, name_is_gone};
 use crate::dentry::Dentry;
+#[cfg(feature = "landlock")]
+use crate::landlock;
 use crate::mount::MountFlags;
 use crate::namespace::Namespace;
 use crate::notify;
@@ -46,6 +48,40 @@ pub fn wanted(flags: u32) -> Access {
     if flags & O_TRUNC != 0 { access | Access::WRITE } else { access }
 }
 
+/// `EACCES` where the caller has given away the right to open such a file.
+#[cfg_attr(not(feature = "landlock"), allow(unused_variables, clippy::unnecessary_wraps))]
+#[inline]
+pub fn is_open_to(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result<()> {
+    #[cfg(feature = "landlock")]
+    if let Some(domain) = &who.domain {
+        domain.check(dentry, landlock::to_open(dentry.kind(), flags))?;
+    }
+    Ok(())
+}
+
+/// The same of running it as a program.
+#[cfg_attr(not(feature = "landlock"), allow(unused_variables, clippy::unnecessary_wraps))]
+#[inline]
+pub fn is_program_of(who: &Credentials, dentry: &Arc<Dentry>) -> Result<()> {
+    #[cfg(feature = "landlock")]
+    if let Some(domain) = &who.domain {
+        domain.check(dentry, landlock::EXECUTE | landlock::READ_FILE)?;
+    }
+    Ok(())
+}
+
+/// The same of making a file of that type in a directory.
+#[cfg_attr(not(feature = "landlock"), allow(unused_variables, clippy::unnecessary_wraps))]
+#[inline]
+fn is_making_left(who: &Credentials, dir: &Arc<Dentry>, kind: FileType, rdev: u64) -> Result<()> {
+    #[cfg(feature = "landlock")]
+    if let Some(domain) = &who.domain {
+        may_change(dir)?;
+        domain.check(dir, landlock::to_make(kind, rdev))?;
+    }
+    Ok(())
+}
+
 /// The part of open(2) that is about the tree: the walk, O_CREAT, O_EXCL, O_DIRECTORY, O_NOFOLLOW and permissions.
 /// `permissions` are those of a new file, before the umask.
 pub fn open(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) -> Result<Opened> {
@@ -77,6 +113,7 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
                 if flags & O_DIRECTORY != 0 {
                     return Err(EINVAL);
                 }
+                is_making_left(walk.who, &dir, FileType::Regular, 0)?;
                 let owner = may_create(walk.who, &dir)?;
                 let new = New::of(walk.who, &dir, permissions & 0o7777, false)?;
                 match dir.inode().create(&name, FileType::Regular, new.permissions, owner, 0) {
@@ -84,6 +121,8 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
                         new.finish(&inode)?;
                         let dentry = dir.adopt(&name, inode)?;
                         notify::name(&dir, &name, notify::CREATE, false);
+                        // The file stays if not (Linux looks when it has made it).
+                        is_open_to(walk.who, &dentry, flags)?;
                         return Ok(Opened { dentry, created: true });
                     }
                     // Somebody else on a shared volume was faster.
@@ -149,7 +188,7 @@ pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result
     if writes && mount.has(MountFlags::READ_ONLY) && is_stored(dentry.kind()) {
         return Err(EROFS);
     }
-    Ok(())
+    is_open_to(who, dentry, flags)
 }
 
 /// Writing to it changes the file system, unlike writing to a device or pipe.
@@ -258,8 +297,11 @@ pub fn create(
     rdev: u64,
 ) -> Result<Arc<Dentry>> {
     let (dir, name) = new_name(walk, path, kind == FileType::Directory)?;
+    is_making_left(walk.who, &dir, kind, rdev)?;
     let owner = may_create(walk.who, &dir)?;
-    if matches!(kind, FileType::CharDevice | FileType::BlockDevice) && !walk.who.has(Capability::Mknod) {
+    // What overlay file systems take for a deleted name is no device (device 0, 0), and anybody's to make.
+    let is_device = kind == FileType::BlockDevice || (kind == FileType::CharDevice && rdev != 0);
+    if is_device && !walk.who.has(Capability::Mknod) {
         return Err(EPERM);
     }
     let mut permissions = permissions & 0o7777;
@@ -280,6 +322,7 @@ pub fn symlink(walk: &Walk<'_>, target: &[u8], path: &[u8]) -> Result<()> {
         return Err(ENOENT);
     }
     let (dir, name) = new_name(walk, path, false)?;
+    is_making_left(walk.who, &dir, FileType::Symlink, 0)?;
     let owner = may_create(walk.who, &dir)?;
     dir.inode().symlink(&name, target, owner)?;
     notify::name(&dir, &name, notify::CREATE, false);
@@ -294,6 +337,21 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
     }
     if !may_be_linked(walk.who, from.inode(), &from.inode().stat()?) {
         return Err(EPERM);
+    }
+    #[cfg(feature = "landlock")]
+    if let Some(domain) = &walk.who.domain {
+        may_change(&dir)?;
+        let old = from.parent().unwrap_or_else(|| from.clone());
+        let linked = landlock::Reparenting {
+            moving: from,
+            from: &old,
+            to: &dir,
+            replaced: None,
+            removes: false,
+            exchanges: false,
+            leaves_whiteout: false,
+        };
+        domain.check_refer(&linked)?;
     }
     may_create(walk.who, &dir)?;
     may_alter(from.inode())?;
@@ -328,6 +386,11 @@ pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
     let victim = dir.child(&name)?;
     if slash && !directory {
         return Err(if victim.is_directory() { EISDIR } else { ENOTDIR });
+    }
+    #[cfg(feature = "landlock")]
+    if let Some(domain) = &walk.who.domain {
+        may_change(&dir)?;
+        domain.check(&dir, if directory { landlock::REMOVE_DIR } else { landlock::REMOVE_FILE })?;
     }
     may_delete(walk.who, &dir, &victim, directory)?;
     if is_covered_here(&victim) {
@@ -378,6 +441,19 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
         && there.is_ancestor_of(&source.dir)
     {
         return Err(if exchange { EINVAL } else { ENOTEMPTY });
+    }
+    #[cfg(feature = "landlock")]
+    if let Some(domain) = &from.who.domain {
+        let moved = landlock::Reparenting {
+            moving: &moving,
+            from: &source.dir,
+            to: &target.dir,
+            replaced: there.as_ref(),
+            removes: true,
+            exchanges: exchange,
+            leaves_whiteout: flags & RENAME_WHITEOUT != 0,
+        };
+        domain.check_refer(&moved)?;
     }
     if there.as_ref().is_some_and(|t| Arc::ptr_eq(t.inode(), moving.inode())) {
         return Ok(());

@@ -71,6 +71,10 @@ fn shown(description: &Description) -> Result<Vec<u8>> {
     if calls_uring::is_ring(description) {
         return text("anon_inode:[io_uring]".into());
     }
+    #[cfg(feature = "landlock")]
+    if calls_landlock::is_ruleset(description) {
+        return text("anon_inode:[landlock-ruleset]".into());
+    }
     let stat = description.file().stat()?;
     text(match stat.kind {
         FileType::Fifo => format!("pipe:[{}]", stat.inode),

@@ -115,6 +115,7 @@ macro_rules! one {
     ($name:ident message_queues $($call:ident)+) => { #[cfg(feature = "mqueue")] export!($name message_queues $($call)+); };
     ($name:ident inotify $($call:ident)+) => { #[cfg(feature = "inotify")] export!($name inotify $($call)+); };
     ($name:ident keys $($call:ident)+) => { #[cfg(feature = "keys")] export!($name keys $($call)+); };
+    ($name:ident landlock $($call:ident)+) => { #[cfg(feature = "landlock")] export!($name landlock $($call)+); };
     ($name:ident uring $($call:ident)+) => { #[cfg(feature = "io_uring")] export!($name uring $($call)+); };
     ($name:ident $($path:ident)+) => { export!($name $($path)+); };
 }

@@ -411,9 +411,9 @@ macro_rules! system_calls {
             441 epoll_pwait2 Full "" poll::epoll_pwait2;
             442 mount_setattr Refused "programs fall back to mount(2)" none;
             443 quotactl_fd Refused "no quotas" none;
-            444 landlock_create_ruleset Refused "the machine is the sandbox" none;
-            445 landlock_add_rule Refused "the machine is the sandbox" none;
-            446 landlock_restrict_self Refused "the machine is the sandbox" none;
+            444 landlock_create_ruleset Full "" landlock::landlock_create_ruleset;
+            445 landlock_add_rule Full "" landlock::landlock_add_rule;
+            446 landlock_restrict_self Full "" landlock::landlock_restrict_self;
             447 memfd_secret Refused "ENOSYS, as Linux 6.1 answers without secretmem.enable" none;
             448 process_mrelease Full "" descriptor_memory::process_mrelease;
             449 futex_waitv Full "" futex::futex_waitv;

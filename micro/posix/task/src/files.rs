@@ -269,7 +269,16 @@ pub fn credentials_for(process: &Process) -> vfs::Credentials {
 fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {
     let capabilities = c.capabilities.effective;
     let (groups, scope) = (c.groups.clone(), c.users.scope());
-    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups, capabilities, scope, umask }
+    vfs::Credentials {
+        uid: c.fsuid,
+        gid: c.fsgid,
+        groups,
+        capabilities,
+        scope,
+        umask,
+        #[cfg(feature = "landlock")]
+        domain: c.domain.clone(),
+    }
 }
 
 /// Real ids of the calling thread, which access(2) goes by.
@@ -282,7 +291,16 @@ pub fn real_credentials() -> vfs::Credentials {
         false => c.capabilities.effective,
     };
     let (groups, scope) = (c.groups.clone(), c.users.scope());
-    vfs::Credentials { uid: c.uid, gid: c.gid, groups, capabilities, scope, umask: 0 }
+    vfs::Credentials {
+        uid: c.uid,
+        gid: c.gid,
+        groups,
+        capabilities,
+        scope,
+        umask: 0,
+        #[cfg(feature = "landlock")]
+        domain: c.domain.clone(),
+    }
 }
 
 /// The wall clock of file times.

@@ -210,6 +210,9 @@ fn trace_me() -> Result<usize> {
     let own = task::current();
     let parent =
         processes::find(own.process.family.parent()).filter(|_| !own.tracing.is_on()).ok_or(EPERM)?;
+    if !parent.credentials.lock().clone().sees_into(&own.credentials().lock()) {
+        return Err(EPERM);
+    }
     let task = own.process.task(own.tid).ok_or(ESRCH)?;
     // The thread that made the caller, or the first one when that is gone.
     let thread = parent.maker_of(&own.process);

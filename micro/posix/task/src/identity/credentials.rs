@@ -5,6 +5,8 @@ use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities};
 use super::file_capabilities::FileCapabilities;
 use crate::users::{Kind, UserNamespace};
 use abi::{Result, errno::*};
+#[cfg(feature = "landlock")]
+use alloc::sync::Arc;
 use vfs::Groups;
 
 /// "Leave it as it is."
@@ -30,6 +32,8 @@ pub struct Credentials {
     pub users: UserNamespace,
     #[cfg(feature = "keys")]
     pub keyrings: keys::Keyrings,
+    #[cfg(feature = "landlock")]
+    pub domain: Option<Arc<vfs::landlock::Domain>>,
 }
 
 /// The ids that a program gets from its file, by the file's set-user-ID and set-group-ID bits.
@@ -90,6 +94,8 @@ impl Credentials {
             users: UserNamespace::FIRST,
             #[cfg(feature = "keys")]
             keyrings: keys::Keyrings::default(),
+            #[cfg(feature = "landlock")]
+            domain: None,
         }
     }
 
@@ -169,6 +175,16 @@ impl Credentials {
         {
             keys::table().follow_ids(keyring.serial(), self.fsuid, self.fsgid);
         }
+    }
+
+    /// Whether Landlock lets it look into a process with these: what it submitted to, they submitted to as well.
+    #[cfg_attr(not(feature = "landlock"), allow(clippy::unused_self, unused_variables))]
+    pub fn sees_into(&self, other: &Credentials) -> bool {
+        #[cfg(feature = "landlock")]
+        if let Some(own) = &self.domain {
+            return other.domain.as_ref().is_some_and(|domain| domain.is_within(own));
+        }
+        true
     }
 
     /// All its ids of a kind are these (ptrace(2), "Ptrace access mode checking").

@@ -41,7 +41,13 @@ pub fn check_access(target: &Process, by: As) -> Result<()> {
         return Ok(());
     }
     let caller = thread::current().credentials().lock().clone();
-    let users = target.credentials.lock().users.clone();
+    let users = {
+        let theirs = target.credentials.lock();
+        if !caller.sees_into(&theirs) {
+            return Err(EPERM);
+        }
+        theirs.users.clone()
+    };
     if caller.can_in(&users, CAP_SYS_PTRACE) {
         return Ok(());
     }
