@@ -41,8 +41,16 @@ impl Table {
     /// KEYCTL_INVALIDATE: nobody finds it any more.
     pub fn invalidate(&mut self, serial: Serial) -> Result<()> {
         let key = self.get_mut(serial)?;
-        (key.is_invalidated, key.is_swept) = (true, true);
-        self.sweep();
+        key.is_invalidated = true;
+        let index = key.index.clone();
+        // While it is held here, it stays to be looked at.
+        self.hold(serial);
+        let mut next = 0;
+        while let Some(ring) = self.ring_with(serial, &index, next) {
+            self.unlink(ring, serial)?;
+            next = ring + 1;
+        }
+        self.release(serial);
         Ok(())
     }
 

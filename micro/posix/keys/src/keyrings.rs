@@ -64,6 +64,9 @@ impl Table {
     pub fn link(&mut self, ring: Serial, serial: Serial) -> Result<()> {
         let index = self.get(serial)?.index.clone();
         self.may_link(ring, &index)?;
+        if api_alloc::is_low() {
+            return Err(ENOMEM);
+        }
         self.check_cycle(ring, serial)?;
         self.put(ring, serial)
     }
@@ -174,6 +177,12 @@ impl Table {
         out.reserve_exact_fallibly(links.len()).map_err(|_| ENOMEM)?;
         out.extend(links.values().copied());
         Ok(out)
+    }
+
+    /// The first keyring, by number from `from` on, that the key is in.
+    pub(crate) fn ring_with(&self, serial: Serial, index: &Index, from: Serial) -> Option<Serial> {
+        let has_it = |key: &Key| key.links().is_some_and(|links| links.get(index) == Some(&serial));
+        self.keys.range(from..).find(|(_, key)| has_it(key)).map(|(ring, _)| *ring)
     }
 
     /// Unlinks all keys that `is_swept` says from all keyrings.
