@@ -15,6 +15,10 @@
 #![no_std]
 extern crate alloc;
 
+mod sleep_lock;
+
+pub use sleep_lock::{SleepGuard, SleepLock};
+
 use abi::{Events, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

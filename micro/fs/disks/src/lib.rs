@@ -2,7 +2,7 @@
 //! Disks of the machine: block special files, and the file system on a disk that is mounted.
 //!
 //! - A request waits for the device inside ([`device::Device`]), as one to a volume of the host does: these waits end by themselves.
-//! - One thread at a time is in a file system ([`lock::SleepLock`]): who comes meanwhile sleeps. Bytes of programs are copied outside.
+//! - One thread at a time is in a file system ([`api_sched::SleepLock`]): who comes meanwhile sleeps. Bytes of programs are copied outside.
 //! - What is written is on the disk after fsync(2), sync(2) or unmounting, and else within [`COMMIT_NS`].
 #![no_std]
 #![forbid(unsafe_code)]
@@ -10,7 +10,6 @@ extern crate alloc;
 
 mod device;
 mod file;
-mod lock;
 mod node;
 mod pages;
 mod special;

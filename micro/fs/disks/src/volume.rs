@@ -2,7 +2,6 @@
 //! A mounted file system and its inodes.
 
 use crate::device::Device;
-use crate::lock::SleepLock;
 use crate::node::Node;
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
@@ -10,6 +9,7 @@ use alloc::vec::Vec;
 use api_alloc::{Reserve, try_box};
 use api_fs::{Inode, Mounts, Timespec};
 use api_lock::SpinLock;
+use api_sched::SleepLock;
 use ext4::{Core, Options, ROOT, Refusal};
 use ordered::Map;
 

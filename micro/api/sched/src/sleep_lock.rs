@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A lock that may be held while its holder sleeps. Whoever finds it held sleeps until it is free.
 
+use crate::WaitQueue;
 use abi::Events;
 use alloc::boxed::Box;
 use api_lock::SpinLock;
-use api_sched::WaitQueue;
 
 pub struct SleepLock<T> {
     /// Empty while somebody holds the lock.
@@ -27,12 +27,12 @@ impl<T> SleepLock<T> {
         if let Some(guard) = self.try_lock() {
             return guard;
         }
-        let key = self.waiters.add(api_sched::current(), Events::IN, true);
+        let key = self.waiters.add(crate::current(), Events::IN, true);
         let guard = loop {
             if let Some(guard) = self.try_lock() {
                 break guard;
             }
-            api_sched::park(u64::MAX);
+            crate::park(u64::MAX);
         };
         self.waiters.remove(key);
         guard
