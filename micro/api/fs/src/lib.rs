@@ -223,6 +223,11 @@ pub trait File: Any + Send + Sync {
         Ok(())
     }
 
+    /// What the link in /proc/PID/fd shows of a file without inode that is neither pipe nor socket, behind `anon_inode:`.
+    fn anonymous_name(&self) -> &'static str {
+        "[file]"
+    }
+
     /// True when the file has positions: lseek, pread and pwrite work. Otherwise they answer ESPIPE.
     fn is_seekable(&self) -> bool {
         false
@@ -387,6 +392,11 @@ pub trait Inode: Any + Send + Sync {
     /// without the kernel's doing (volumes of the host, /proc), so that each path walk asks [`Inode::lookup`] again.
     fn mounts(&self) -> Option<&Arc<Mounts>> {
         None
+    }
+
+    /// A character device 0:0 can be left behind by rename(2) in this directory (RENAME_WHITEOUT). A volume of the host has no such thing.
+    fn takes_whiteouts(&self) -> bool {
+        self.mounts().is_some()
     }
 
     /// For the links of /proc that lead somewhere by themselves (`/proc/self/fd/3`).

@@ -30,6 +30,10 @@ const O_ACCMODE: u32 = 3;
 struct RulesetFile(Ruleset);
 
 impl File for RulesetFile {
+    fn anonymous_name(&self) -> &'static str {
+        "[landlock-ruleset]"
+    }
+
     fn read(&self, _: u64, _: &mut Sink<'_>) -> Result<usize> {
         Err(EINVAL)
     }
@@ -88,11 +92,6 @@ fn ruleset(fd: i32) -> Result<Arc<Description>> {
         return Err(EBADFD);
     }
     if description.flags() & O_ACCMODE != O_RDWR { Err(EPERM) } else { Ok(description) }
-}
-
-/// What /proc shows it as.
-pub fn is_ruleset(description: &Description) -> bool {
-    set(description).is_some()
 }
 
 fn set(description: &Description) -> Option<&Ruleset> {

@@ -38,6 +38,10 @@ impl PidFd {
 }
 
 impl File for PidFd {
+    fn anonymous_name(&self) -> &'static str {
+        "[pidfd]"
+    }
+
     fn stat(&self) -> Result<Stat> {
         Ok(Stat::new(FileType::Regular, 0o700))
     }

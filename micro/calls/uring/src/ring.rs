@@ -363,6 +363,10 @@ impl Ring {
 }
 
 impl File for Ring {
+    fn anonymous_name(&self) -> &'static str {
+        "[io_uring]"
+    }
+
     fn may_be_sent(&self) -> bool {
         false
     }

@@ -333,6 +333,10 @@ impl Watcher for Epoll {
 }
 
 impl File for Epoll {
+    fn anonymous_name(&self) -> &'static str {
+        "[eventpoll]"
+    }
+
     fn stat(&self) -> Result<Stat> {
         Ok(Stat::new(FileType::Anonymous, 0o600))
     }

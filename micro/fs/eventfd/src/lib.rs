@@ -42,6 +42,10 @@ impl EventFd {
 }
 
 impl File for EventFd {
+    fn anonymous_name(&self) -> &'static str {
+        "[eventfd]"
+    }
+
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         if to.remaining() < 8 {
             return Err(EINVAL);

@@ -288,6 +288,10 @@ impl Instance {
 }
 
 impl File for Instance {
+    fn anonymous_name(&self) -> &'static str {
+        "inotify"
+    }
+
     fn show_info(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
         let watches: Vec<Arc<Mark>> = self.state.lock().watches.values().cloned().collect();
         for mark in watches {

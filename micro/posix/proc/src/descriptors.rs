@@ -13,7 +13,6 @@ use epoll::Epoll;
 use eventfd::EventFd;
 use procfs::{Changing, Entry, Key, Output, Owner};
 use task::files;
-use task::seccomp::notify::Listener;
 
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
@@ -52,34 +51,15 @@ fn numbers(of: Key, from: u32, most: usize) -> Vec<u32> {
 /// What readlink shows for a descriptor: its path, or its kind and number.
 fn shown(description: &Description) -> Result<Vec<u8>> {
     if let Some(place) = description.place().filter(|place| !place.is_open_file()) {
-        return place.path_from(&files::current().root()).ok_or(ENOENT);
-    }
-    let file = description.file().as_any();
-    if file.is::<Epoll>() {
-        return text("anon_inode:[eventpoll]".into());
-    }
-    if file.is::<PidFd>() {
-        return text("anon_inode:[pidfd]".into());
-    }
-    if file.is::<Listener>() {
-        return text("anon_inode:seccomp notify".into());
-    }
-    if file.is::<EventFd>() {
-        return text("anon_inode:[eventfd]".into());
-    }
-    #[cfg(feature = "io_uring")]
-    if calls_uring::is_ring(description) {
-        return text("anon_inode:[io_uring]".into());
-    }
-    #[cfg(feature = "landlock")]
-    if calls_landlock::is_ruleset(description) {
-        return text("anon_inode:[landlock-ruleset]".into());
+        // What cannot be reached, as in a tree that is mounted nowhere, is shown from the top of its tree.
+        let seen = place.path_from(&files::current().root());
+        return Ok(seen.unwrap_or_else(|| place.path_from_top()));
     }
     let stat = description.file().stat()?;
     text(match stat.kind {
         FileType::Fifo => format!("pipe:[{}]", stat.inode),
         FileType::Socket => format!("socket:[{}]", stat.inode),
-        _ => "anon_inode:[file]".into(),
+        _ => format!("anon_inode:{}", description.file().anonymous_name()),
     })
 }
 

@@ -22,6 +22,10 @@ pub struct SignalFd {
 }
 
 impl File for SignalFd {
+    fn anonymous_name(&self) -> &'static str {
+        "[signalfd]"
+    }
+
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         let room = to.remaining() / SIGINFO_BYTES;
         if room == 0 {

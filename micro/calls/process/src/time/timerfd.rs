@@ -44,6 +44,10 @@ impl Expires for TimerFd {
 }
 
 impl File for TimerFd {
+    fn anonymous_name(&self) -> &'static str {
+        "[timerfd]"
+    }
+
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         if to.remaining() < size_of::<u64>() {
             return Err(EINVAL);

@@ -303,6 +303,10 @@ impl Listener {
 }
 
 impl File for Listener {
+    fn anonymous_name(&self) -> &'static str {
+        "seccomp notify"
+    }
+
     fn stat(&self) -> Result<Stat> {
         Ok(Stat::new(FileType::Anonymous, 0o600))
     }
