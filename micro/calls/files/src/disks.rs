@@ -79,9 +79,13 @@ mod with_disks {
         disks::open(inode.stat()?.rdev, inode, flags)
     }
 
+    /// Whether a parameter of mount(2) is known: those that say what is so in any case.
+    pub fn is_option(key: &[u8]) -> bool {
+        [&b"errors"[..], b"data", b"barrier"].contains(&key)
+    }
+
     /// The root directory of the file system on a disk. `options` are those of mount(2).
     pub fn mount(number: u64, flags: MountFlags, options: &[u8]) -> Result<Arc<dyn Inode>> {
-        // What is so in any case.
         let known: [&[u8]; 4] = [b"errors=remount-ro", b"data=ordered", b"barrier", b"barrier=1"];
         let mut words = options.split(|b| *b == b',').filter(|word| !word.is_empty());
         if words.any(|word| !known.contains(&word)) {
@@ -111,6 +115,10 @@ mod without {
 
     pub fn open(_: &Arc<dyn Inode>, _: u32) -> Result<Arc<dyn File>> {
         Err(ENXIO)
+    }
+
+    pub fn is_option(_: &[u8]) -> bool {
+        false
     }
 
     pub fn mount(_: u64, _: vfs::MountFlags, _: &[u8]) -> Result<Arc<dyn Inode>> {

@@ -203,8 +203,7 @@ fn answer_fs(dentry: &Arc<Dentry>, to: UserPtr<[u64; 15]>) -> Result<usize> {
     out[7] = dentry.mount().id() as u64;
     out[8] = fs.name_max;
     out[9] = fs.block_size;
-    // ST_RDONLY and so on have the same bits as the flags of mount(2).
-    out[10] = dentry.mount().flags().0 as u64 | ST_VALID;
+    out[10] = dentry.mount().statfs_flags() | ST_VALID;
     to.write(out)?;
     Ok(0)
 }

@@ -341,6 +341,9 @@ impl Description {
             && !self.is_writer.swap(true, Ordering::Relaxed)
         {
             writers::add(inode);
+            if let Some(place) = &self.place {
+                place.mount().add_writer();
+            }
         }
     }
 
@@ -368,6 +371,12 @@ impl Description {
             && let Some(inode) = self.file.inode()
         {
             writers::remove(inode);
+            if let Some(place) = &self.place {
+                place.mount().remove_writer();
+            }
+        }
+        if let Some(place) = &self.place {
+            place.mount().note_use();
         }
         if self.is_path_only() {
             return Ok(());

@@ -57,7 +57,7 @@ impl Node {
             at = next + 1;
         }
         let wanted = (to - from).saturating_sub(there);
-        let room = self.fs.limit.saturating_sub(self.fs.used.load(Ordering::Relaxed));
+        let room = self.fs.limit.load(Ordering::Relaxed).saturating_sub(self.fs.used.load(Ordering::Relaxed));
         if wanted > room.min(api_mem::statistics().1) { Err(ENOSPC) } else { Ok(()) }
     }
 

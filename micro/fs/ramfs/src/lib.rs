@@ -32,7 +32,10 @@ pub use contents::WRITE_SEALS;
 pub use file::RamFile;
 pub use node::Node;
 
-use abi::{PAGE_SIZE, Result, errno::ENOSPC};
+use abi::{
+    PAGE_SIZE, Result,
+    errno::{EINVAL, ENOSPC},
+};
 use alloc::sync::Arc;
 use api_fs::{FileType, Mounts};
 use api_lock::SpinLock;
@@ -44,10 +47,11 @@ use ordered::Map;
 pub struct Fs {
     device: u64,
     /// Pages that may be allocated.
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
-    /// Inodes that exist; the limit is one for each page of the limit.
+    /// Inodes that exist, and how many may: one for each page of the limit, unless `nr_inodes` says otherwise.
     inodes: AtomicU64,
+    max_inodes: AtomicU64,
     next_inode: AtomicU64,
     /// Held by every change of names.
     names: SpinLock<()>,
@@ -85,9 +89,10 @@ impl Fs {
         let first_free = ROOT + 1 + count;
         Arc::new(Fs {
             device,
-            limit: limit / PAGE_SIZE as u64,
+            limit: AtomicU64::new(limit / PAGE_SIZE as u64),
             used: AtomicU64::new(0),
             inodes: AtomicU64::new(0),
+            max_inodes: AtomicU64::new(limit / PAGE_SIZE as u64),
             next_inode: AtomicU64::new(first_free),
             names: SpinLock::new(()),
             archive,
@@ -98,9 +103,26 @@ impl Fs {
 
     fn charge(&self, pages: u64) -> Result<()> {
         let before = self.used.fetch_add(pages, Ordering::Relaxed);
-        if before + pages > self.limit {
+        if before + pages > self.limit.load(Ordering::Relaxed) {
             self.used.fetch_sub(pages, Ordering::Relaxed);
             return Err(ENOSPC);
+        }
+        Ok(())
+    }
+
+    /// Other limits, in bytes and inodes; `EINVAL` where more is in use (shmem_reconfigure of Linux).
+    fn set_limits(&self, bytes: Option<u64>, inodes: Option<u64>) -> Result<()> {
+        let pages = bytes.map(|bytes| bytes / PAGE_SIZE as u64);
+        let is_too_small =
+            |limit: Option<u64>, used: &AtomicU64| limit.is_some_and(|n| n < used.load(Ordering::Relaxed));
+        if is_too_small(pages, &self.used) || is_too_small(inodes, &self.inodes) {
+            return Err(EINVAL);
+        }
+        if let Some(pages) = pages {
+            self.limit.store(pages, Ordering::Relaxed);
+        }
+        if let Some(inodes) = inodes {
+            self.max_inodes.store(inodes, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -111,7 +133,7 @@ impl Fs {
 
     /// Counts an inode, or as tmpfs of Linux does, one more name of an inode.
     fn charge_inode(&self) -> Result<()> {
-        if self.inodes.fetch_add(1, Ordering::Relaxed) >= self.limit {
+        if self.inodes.fetch_add(1, Ordering::Relaxed) >= self.max_inodes.load(Ordering::Relaxed) {
             self.inodes.fetch_sub(1, Ordering::Relaxed);
             return Err(ENOSPC);
         }

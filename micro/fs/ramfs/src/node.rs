@@ -272,6 +272,11 @@ impl Fs {
 const HIDDEN: &[u8] = b".unilith";
 
 impl Node {
+    /// Other limits of its file system, in bytes and inodes. `EINVAL` where more is in use.
+    pub fn set_limits(&self, bytes: Option<u64>, inodes: Option<u64>) -> Result<()> {
+        self.fs.set_limits(bytes, inodes)
+    }
+
     fn directory(&self) -> Result<&SpinLock<Directory>> {
         match &self.body {
             Body::Directory(directory) => Ok(directory),
@@ -742,13 +747,15 @@ impl Inode for Node {
 
     fn stat_fs(&self) -> Result<StatFs> {
         let used = self.fs.used.load(Ordering::Relaxed);
+        let limit = self.fs.limit.load(Ordering::Relaxed);
+        let files = self.fs.max_inodes.load(Ordering::Relaxed);
         Ok(StatFs {
             magic: MAGIC,
             block_size: PAGE,
-            blocks: self.fs.limit,
-            blocks_free: self.fs.limit.saturating_sub(used),
-            files: self.fs.limit,
-            files_free: self.fs.limit.saturating_sub(self.fs.inodes.load(Ordering::Relaxed)),
+            blocks: limit,
+            blocks_free: limit.saturating_sub(used),
+            files,
+            files_free: files.saturating_sub(self.fs.inodes.load(Ordering::Relaxed)),
             name_max: api_fs::NAME_MAX as u64,
         })
     }

@@ -21,6 +21,7 @@ extern crate std;
 mod access;
 mod covered;
 mod dentry;
+mod detached;
 #[cfg(feature = "landlock")]
 pub mod landlock;
 mod mount;
@@ -28,14 +29,17 @@ mod namespace;
 pub mod notify;
 pub mod ops;
 mod propagation;
+mod super_block;
 mod tree;
 mod walk;
 
 pub use access::{Access, Capability, Credentials, Groups, Ids, Scope};
 pub use dentry::Dentry;
+pub use detached::{Attributes, Detached, set_group};
 pub use mount::{Mount, MountFlags};
 pub use namespace::{MAX_MOUNTS, Namespace, Owner, mount_changes};
 pub use propagation::{Kind as PropagationKind, Propagation};
+pub use super_block::SuperBlock;
 pub use tree::Copies;
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 

@@ -5,7 +5,9 @@ use crate::covered;
 use crate::dentry::{Dentry, NOT_CACHED};
 use crate::namespace::Table;
 use crate::propagation::{self, Propagation};
+use crate::super_block::SuperBlock;
 use crate::tree::descend;
+use abi::{Result, errno::*};
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -25,14 +27,37 @@ impl MountFlags {
     pub const NOSUID: u32 = 2;
     pub const NODEV: u32 = 4;
     pub const NOEXEC: u32 = 8;
+    pub const SYNCHRONOUS: u32 = 16;
+    pub const DIRSYNC: u32 = 128;
+    pub const NOSYMFOLLOW: u32 = 256;
     pub const NOATIME: u32 = 1024;
-    /// All of the above.
-    pub const KNOWN: u32 = 1 | 2 | 4 | 8 | 1024;
+    pub const NODIRATIME: u32 = 2048;
+    /// Without this one and `NOATIME`, times of access are those of MS_RELATIME.
+    pub const STRICTATIME: u32 = 1 << 24;
+    pub const LAZYTIME: u32 = 1 << 25;
+    /// When times of access are written.
+    pub const TIMES: u32 = Self::NOATIME | Self::NODIRATIME | Self::STRICTATIME;
+    /// Those of one mount.
+    pub const OF_MOUNT: u32 = Self::RESTRICTING | Self::NOSYMFOLLOW | Self::TIMES;
+    /// Those of the file system, which all of its mounts have.
+    pub const OF_FILE_SYSTEM: u32 = Self::READ_ONLY | Self::SYNCHRONOUS | Self::DIRSYNC | Self::LAZYTIME;
+    pub const KNOWN: u32 = Self::OF_MOUNT | Self::OF_FILE_SYSTEM;
     /// Those that take something away: locked ones stay.
     const RESTRICTING: u32 = 1 | 2 | 4 | 8;
 
+    /// The flags of mount(2) that are kept.
+    pub fn of_call(flags: u64) -> MountFlags {
+        let flags = flags as u32 & Self::KNOWN;
+        MountFlags(if flags & Self::STRICTATIME != 0 { flags & !Self::NOATIME } else { flags })
+    }
+
     pub fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
+    }
+
+    /// Times of access are written as of MS_RELATIME.
+    pub fn is_relatime(self) -> bool {
+        !self.has(MountFlags::NOATIME | MountFlags::STRICTATIME)
     }
 }
 
@@ -51,6 +76,11 @@ pub struct Mount {
     /// The path of its root in the file system, as /proc/self/mountinfo has it: `/`, unless it is a bind mount of something below.
     pub start: Vec<u8>,
     flags: AtomicU32,
+    super_block: Arc<SuperBlock>,
+    /// MNT_EXPIRE was asked for, and nobody has used it since.
+    is_expiring: AtomicBool,
+    /// Open descriptions that may write to regular files of it.
+    writers: AtomicU32,
     /// It came with a mount namespace of other owners (mount_namespaces(7), "Restrictions on mount namespaces"): it goes with what it
     /// is mounted on only.
     is_locked: AtomicBool,
@@ -81,6 +111,23 @@ impl Mount {
         start: Vec<u8>,
         flags: MountFlags,
     ) -> Arc<Mount> {
+        let super_block = Arc::new(SuperBlock::new(flags, None));
+        Mount::of(super_block, inode, file_system, source, start, flags)
+    }
+
+    /// As [`Mount::new`], one more of a file system that is mounted already.
+    pub(crate) fn another(of: &Mount, inode: &Arc<dyn Inode>, start: Vec<u8>) -> Arc<Mount> {
+        Mount::of(of.super_block.clone(), inode, of.file_system, of.source.clone(), start, of.flags())
+    }
+
+    pub(crate) fn of(
+        super_block: Arc<SuperBlock>,
+        inode: &Arc<dyn Inode>,
+        file_system: &'static str,
+        source: String,
+        start: Vec<u8>,
+        flags: MountFlags,
+    ) -> Arc<Mount> {
         let mounts = inode.mounts().cloned();
         if let Some(mounts) = &mounts {
             mounts.add();
@@ -90,7 +137,10 @@ impl Mount {
             file_system,
             source,
             start,
-            flags: AtomicU32::new(flags.0),
+            flags: AtomicU32::new(flags.0 & MountFlags::OF_MOUNT),
+            super_block,
+            is_expiring: AtomicBool::new(false),
+            writers: AtomicU32::new(0),
             is_locked: AtomicBool::new(false),
             has_locked_flags: AtomicBool::new(false),
             mounts,
@@ -109,6 +159,60 @@ impl Mount {
 
     pub fn flags(&self) -> MountFlags {
         MountFlags(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// What it shares with the other mounts of its file system.
+    pub fn super_block(&self) -> &Arc<SuperBlock> {
+        &self.super_block
+    }
+
+    /// `f_flags` of statfs(2), without ST_VALID.
+    pub fn statfs_flags(&self) -> u64 {
+        const ST_RELATIME: u32 = 4096;
+        const ST_NOSYMFOLLOW: u32 = 8192;
+        let (own, shared) = (self.flags(), self.super_block.flags());
+        let same = MountFlags::RESTRICTING | MountFlags::NOATIME | MountFlags::NODIRATIME;
+        let mut shown = own.0 & same | shared.0 & (MountFlags::READ_ONLY | MountFlags::SYNCHRONOUS);
+        if own.is_relatime() {
+            shown |= ST_RELATIME;
+        }
+        if own.has(MountFlags::NOSYMFOLLOW) {
+            shown |= ST_NOSYMFOLLOW;
+        }
+        u64::from(shown)
+    }
+
+    /// Whether MNT_EXPIRE was asked for before and nobody has used the mount since; it was asked for from now on.
+    pub(crate) fn expire(&self) -> bool {
+        self.is_expiring.swap(true, Ordering::Relaxed)
+    }
+
+    /// Somebody uses it.
+    pub fn note_use(&self) {
+        if self.is_expiring.load(Ordering::Relaxed) {
+            self.is_expiring.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Another description may write to a regular file of it.
+    pub fn add_writer(&self) {
+        self.writers.fetch_add(1, Ordering::Relaxed);
+        self.super_block.add_writer();
+    }
+
+    pub fn remove_writer(&self) {
+        self.writers.fetch_sub(1, Ordering::Relaxed);
+        self.super_block.remove_writer();
+    }
+
+    /// `EPERM` where these flags would lift what is locked; `EBUSY` where the mount becomes one for reading only and has files that are
+    /// open for writing.
+    pub(crate) fn check_change(&self, new: MountFlags) -> Result<()> {
+        if !self.may_become(new) {
+            return Err(EPERM);
+        }
+        let becomes_read_only = new.has(MountFlags::READ_ONLY) && !self.flags().has(MountFlags::READ_ONLY);
+        if becomes_read_only && self.writers.load(Ordering::Relaxed) > 0 { Err(EBUSY) } else { Ok(()) }
     }
 
     /// It keeps a mount namespace, and is copied into no other: that could come to keep itself.
@@ -181,19 +285,19 @@ impl Mount {
     }
 
     /// Whether the flags may become these.
-    pub(crate) fn may_become(&self, new: MountFlags) -> bool {
+    fn may_become(&self, new: MountFlags) -> bool {
         let now = self.flags().0;
         let loses = now & !new.0 & MountFlags::RESTRICTING != 0;
-        let changes_times = (now ^ new.0) & MountFlags::NOATIME != 0;
+        let changes_times = (now ^ new.0) & MountFlags::TIMES != 0;
         !self.has_locked_flags() || !loses && !changes_times
     }
 
     pub(crate) fn set_flags(&self, flags: MountFlags) {
-        self.flags.store(flags.0, Ordering::Relaxed);
+        self.flags.store(flags.0 & MountFlags::OF_MOUNT, Ordering::Relaxed);
     }
 
     pub fn is_read_only(&self) -> bool {
-        self.flags().has(MountFlags::READ_ONLY)
+        self.flags().has(MountFlags::READ_ONLY) || self.super_block.flags().has(MountFlags::READ_ONLY)
     }
 
     /// The directory it covers.

@@ -4,6 +4,7 @@
 use crate::dentry::Dentry;
 use crate::mount::{Mount, MountFlags};
 use crate::propagation::{self, Kind};
+use crate::super_block::SuperBlock;
 use crate::tree::{Copies, How, Mounted, Relation, Tree, check_memory};
 use abi::{Events, Result, errno::*};
 use alloc::string::String;
@@ -31,24 +32,26 @@ pub fn mount_changes() -> (u64, &'static WaitQueue) {
     (CHANGES.load(Ordering::Relaxed), &WATCHERS)
 }
 
-fn mounts_changed() {
+pub(crate) fn mounts_changed() {
     CHANGES.fetch_add(1, Ordering::Relaxed);
     WATCHERS.wake_all(Events::ERR | Events::PRI);
 }
 
 /// The mounts of a namespace.
 pub(crate) struct Table {
-    mounts: SpinLock<Vec<Mounted>>,
+    pub(crate) mounts: SpinLock<Vec<Mounted>>,
     /// It was made for another owner, who must not uncover what its mounts cover.
     locks: bool,
+    pub(crate) owner: Owner,
+    /// It is of no namespace: a descriptor keeps its mounts ([`crate::Detached`]).
+    pub(crate) is_detached: bool,
 }
 
 /// All mounts that a process sees.
 pub struct Namespace {
-    table: Arc<Table>,
+    pub(crate) table: Arc<Table>,
     root: SpinLock<Arc<Dentry>>,
     number: u64,
-    owner: Owner,
 }
 
 /// Whose capabilities count for a namespace: nothing to this crate.
@@ -67,10 +70,7 @@ impl Namespace {
     fn with(tree: Tree, owner: Owner, locks: bool) -> Namespace {
         let root = SpinLock::new(tree.mounts()[0].root.clone());
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let table = Arc::new(Table { mounts: SpinLock::default(), locks });
-        tree.mounts().iter().for_each(|mounted| mounted.mount.set_table(&table));
-        *table.mounts.lock() = tree.take();
-        Namespace { table, root, number, owner }
+        Namespace { table: Table::of(tree, owner, locks, false), root, number }
     }
 
     /// Counts from 0, the machine's own.
@@ -80,7 +80,7 @@ impl Namespace {
 
     /// What it was made with.
     pub fn owner(&self) -> &Owner {
-        &self.owner
+        &self.table.owner
     }
 
     /// The root of the first mount.
@@ -97,8 +97,22 @@ impl Namespace {
         source: &str,
         flags: MountFlags,
     ) -> Result<Arc<Dentry>> {
+        let super_block = Arc::new(SuperBlock::new(flags, self.owner().clone()));
+        self.mount_new(point, super_block, inode, file_system, String::from(source), flags)
+    }
+
+    /// As [`Namespace::mount`], of a file system that somebody else knows, too.
+    pub fn mount_new(
+        &self,
+        point: &Arc<Dentry>,
+        super_block: Arc<SuperBlock>,
+        inode: Arc<dyn Inode>,
+        file_system: &'static str,
+        source: String,
+        flags: MountFlags,
+    ) -> Result<Arc<Dentry>> {
         check_memory()?;
-        let mount = Mount::new(&inode, file_system, String::from(source), b"/".to_vec(), flags);
+        let mount = Mount::of(super_block, &inode, file_system, source, b"/".to_vec(), flags);
         self.attach(&self.point(point)?, Tree::new(Mounted::new(mount, inode)?))
     }
 
@@ -123,23 +137,26 @@ impl Namespace {
 
     /// Shows what is below `from` at another place, too (MS_BIND), and if `all`, with what is mounted there (MS_REC).
     pub fn bind(&self, from: &Arc<Dentry>, point: &Arc<Dentry>, all: bool) -> Result<Arc<Dentry>> {
-        if !self.has(from.mount()) || from.mount().propagation().is_unbindable {
-            return Err(EINVAL);
-        }
-        let before = self.snapshot()?;
-        // What a locked mount covers is to stay covered.
-        let is_bared =
-            |m: &Mounted| m.mount.is_locked() && m.mount.point().is_some_and(|p| from.is_ancestor_of(&p));
-        if !all && before.iter().any(is_bared) {
-            return Err(EINVAL);
-        }
-        let how = How { relation: Relation::Same, all, with_unbindable: false, locks: false };
-        let (tree, _) = Tree::copy(&before, from, &how)?;
+        let tree = self.copy_of(from, all)?;
         // What has no name any more is bound nowhere (a directory is found by its root).
         if from.is_unlinked() {
             return Err(ENOENT);
         }
         self.attach(&self.point(point)?, tree)
+    }
+
+    /// What is below `from`, to be mounted once more. `EINVAL` where that is not of this namespace, cannot be bound, or would show what
+    /// a locked mount covers.
+    pub(crate) fn copy_of(&self, from: &Arc<Dentry>, all: bool) -> Result<Tree> {
+        if !self.has(from.mount()) || from.mount().propagation().is_unbindable {
+            return Err(EINVAL);
+        }
+        let before = self.snapshot()?;
+        if !all && has_locked_below(&before, from) {
+            return Err(EINVAL);
+        }
+        let how = How { relation: Relation::Same, all, with_unbindable: false, locks: false };
+        Tree::copy(&before, from, &how).map(|(tree, _)| tree)
     }
 
     /// Another namespace with the same mounts, and where they are in it. `locks`: it has another owner, who must not uncover what they
@@ -168,23 +185,26 @@ impl Namespace {
         Ok(root)
     }
 
-    /// Changes the flags of the mount a dentry belongs to (MS_REMOUNT). `EPERM` where those are locked.
+    /// Changes the flags of the mount a dentry belongs to (MS_REMOUNT with MS_BIND). `EPERM` where those are locked.
     pub fn remount(&self, at: &Arc<Dentry>, flags: MountFlags) -> Result<()> {
-        if !self.is_mount_root(at) {
-            return Err(EINVAL);
-        }
-        if !at.mount().may_become(flags) {
-            return Err(EPERM);
-        }
+        self.check_remount(at, flags)?;
         at.mount().set_flags(flags);
         mounts_changed();
         Ok(())
+    }
+
+    /// Whether [`Namespace::remount`] would.
+    pub fn check_remount(&self, at: &Arc<Dentry>, flags: MountFlags) -> Result<()> {
+        if self.is_mount_root(at) { at.mount().check_change(flags) } else { Err(EINVAL) }
     }
 
     /// Takes the mount whose root is `at` to another place, with what is mounted below it (MS_MOVE). `EINVAL` when it is no mount
     /// root or the first mount, and between a directory and something else; `ELOOP` for a place below itself.
     pub fn move_mount(&self, at: &Arc<Dentry>, to: &Arc<Dentry>) -> Result<()> {
         let to = self.point(to)?;
+        if let Some(table) = at.mount().table().filter(|table| table.is_detached) {
+            return self.attach_detached(&table, at, &to);
+        }
         let is_free = self.is_mount_root(at) && !at.mount().is_locked();
         let point = at.mount().point().filter(|_| is_free).ok_or(EINVAL)?;
         if to.is_directory() != at.is_directory() {
@@ -198,10 +218,7 @@ impl Namespace {
             return Err(EINVAL);
         }
         let moved = self.table.tree_of(at.mount())?;
-        let is_unbindable = |m: &Mounted| m.mount.propagation().is_unbindable;
-        if to.mount().propagation().peers.is_some() && moved.iter().any(is_unbindable) {
-            return Err(EINVAL);
-        }
+        check_unbindable(&moved, &to)?;
         if is_reachable(&to, at) {
             return Err(ELOOP);
         }
@@ -209,6 +226,24 @@ impl Namespace {
         point.set_cover(None);
         at.mount().set_point(Some(to.clone()));
         to.set_cover(Some(at.clone()));
+        copies.into_iter().for_each(Copy::insert);
+        mounts_changed();
+        Ok(())
+    }
+
+    /// Mounts what a descriptor keeps, from its root on (move_mount(2)).
+    fn attach_detached(&self, from: &Arc<Table>, at: &Arc<Dentry>, to: &Arc<Dentry>) -> Result<()> {
+        let is_first = at.mount().point().is_none() && is_root(at) && !at.mount().is_locked();
+        if !is_first || to.is_directory() != at.is_directory() {
+            return Err(EINVAL);
+        }
+        if is_gone(to) {
+            return Err(ENOENT);
+        }
+        let moved = from.tree_of(at.mount())?;
+        check_unbindable(&moved, to)?;
+        let copies = self.table.copies_for_receivers(to, &moved)?;
+        self.table.insert_from(to, moved.len(), || core::mem::take(&mut *from.mounts.lock()))?;
         copies.into_iter().for_each(Copy::insert);
         mounts_changed();
         Ok(())
@@ -279,7 +314,20 @@ impl Namespace {
 
     /// Something of this namespace is mounted here, and this is its root.
     pub fn is_mount_root(&self, dentry: &Arc<Dentry>) -> bool {
-        self.has(dentry.mount()) && dentry.mount().root().is_some_and(|root| Arc::ptr_eq(&root, dentry))
+        self.has(dentry.mount()) && is_root(dentry)
+    }
+
+    /// MNT_EXPIRE: the mount whose root is `at` goes when this is asked for again, unless somebody uses it meanwhile (`EAGAIN`). `EBUSY`
+    /// where it is in use.
+    pub fn expire(&self, at: &Arc<Dentry>) -> Result<()> {
+        let mount = at.mount();
+        if !self.is_mount_root(at) || mount.point().is_none() || mount.is_locked() {
+            return Err(EINVAL);
+        }
+        if mount.mounts_on_it() > 0 || is_busy(mount, at) {
+            return Err(EBUSY);
+        }
+        if mount.expire() { self.unmount(at, false) } else { Err(EAGAIN) }
     }
 
     /// Takes the mount whose root is `at` away. `EINVAL` when it is no mount root or the first mount, `EBUSY` when
@@ -317,11 +365,7 @@ impl Namespace {
     /// Nobody uses the tree any more: mounts let go of each other, which would be there for ever otherwise. What is mounted is not
     /// listed from here on.
     pub fn take_apart(&self) {
-        let mounts = core::mem::take(&mut *self.table.mounts.lock());
-        for Mounted { mount, .. } in mounts.iter().rev() {
-            mount.let_go();
-        }
-        drop(mounts);
+        self.table.take_apart();
         mounts_changed();
     }
 
@@ -356,11 +400,26 @@ struct Shown {
 }
 
 impl Table {
+    pub(crate) fn of(tree: Tree, owner: Owner, locks: bool, is_detached: bool) -> Arc<Table> {
+        let table = Arc::new(Table { mounts: SpinLock::default(), locks, owner, is_detached });
+        tree.mounts().iter().for_each(|mounted| mounted.mount.set_table(&table));
+        *table.mounts.lock() = tree.take();
+        table
+    }
+
+    /// Mounts let go of each other.
+    pub(crate) fn take_apart(&self) {
+        let mounts = core::mem::take(&mut *self.mounts.lock());
+        for Mounted { mount, .. } in mounts.iter().rev() {
+            mount.let_go();
+        }
+    }
+
     fn is_of(self: &Arc<Table>, mount: &Mount) -> bool {
         mount.table().is_some_and(|table| Arc::ptr_eq(&table, self))
     }
 
-    fn snapshot(&self) -> Result<Vec<Mounted>> {
+    pub(crate) fn snapshot(&self) -> Result<Vec<Mounted>> {
         let mut copy = Vec::new();
         copy.reserve_exact_fallibly(self.mounts.lock().len()).map_err(|_| ENOMEM)?;
         copy.extend(self.mounts.lock().iter().cloned());
@@ -368,7 +427,7 @@ impl Table {
     }
 
     /// The mount and all below it, each behind the one that it is mounted on.
-    fn tree_of(&self, mount: &Arc<Mount>) -> Result<Vec<Mounted>> {
+    pub(crate) fn tree_of(&self, mount: &Arc<Mount>) -> Result<Vec<Mounted>> {
         let mut on: Map<u32, Vec<Mounted>> = Map::new();
         let mut found = Vec::new();
         let all = self.snapshot()?;
@@ -392,22 +451,35 @@ impl Table {
 
     /// `ENOSPC` when there are too many.
     fn insert(self: &Arc<Table>, point: &Arc<Dentry>, tree: Tree) -> Result<()> {
+        self.insert_from(point, tree.mounts().len(), || tree.take())
+    }
+
+    /// The mounts that `take` hands out, `count` of them, are of this table from now on, and the first of them covers the place. `EINVAL`
+    /// where there is none any more.
+    fn insert_from(
+        self: &Arc<Table>,
+        point: &Arc<Dentry>,
+        count: usize,
+        take: impl FnOnce() -> Vec<Mounted>,
+    ) -> Result<()> {
         if !self.is_of(point.mount()) {
             return Err(EINVAL);
         }
         let mut mounts = self.mounts.lock();
-        let room = match mounts.len() + tree.mounts().len() {
-            ..=MAX_MOUNTS => mounts.reserve_fallibly(tree.mounts().len()).map_err(|_| ENOMEM),
+        let room = match mounts.len() + count {
+            ..=MAX_MOUNTS => mounts.reserve_fallibly(count).map_err(|_| ENOMEM),
             _ => Err(ENOSPC),
         };
         if room.is_err() {
-            // The tree is dropped without the lock.
+            // What `take` holds is dropped without the lock.
             drop(mounts);
             return room;
         }
-        tree.mounts().iter().for_each(|mounted| mounted.mount.set_table(self));
-        tree.mounts()[0].cover(point);
-        mounts.extend(tree.take());
+        let new = take();
+        let first = new.first().ok_or(EINVAL)?;
+        new.iter().for_each(|mounted| mounted.mount.set_table(self));
+        first.cover(point);
+        mounts.extend(new);
         Ok(())
     }
 
@@ -501,6 +573,25 @@ impl Table {
             self.detach(mount);
         }
     }
+}
+
+/// It is the root of its mount.
+pub(crate) fn is_root(place: &Arc<Dentry>) -> bool {
+    place.mount().root().is_some_and(|root| Arc::ptr_eq(&root, place))
+}
+
+/// A locked mount is below that place, whose cover is to stay.
+pub(crate) fn has_locked_below(mounts: &[Mounted], place: &Arc<Dentry>) -> bool {
+    mounts
+        .iter()
+        .any(|m| m.mount.is_locked() && m.mount.point().is_some_and(|point| place.is_ancestor_of(&point)))
+}
+
+/// `EINVAL` where mounts that cannot be bound come to be on one that is shared.
+fn check_unbindable(moved: &[Mounted], to: &Arc<Dentry>) -> Result<()> {
+    let is_unbindable = |m: &Mounted| m.mount.propagation().is_unbindable;
+    let is_shown = to.mount().propagation().peers.is_some();
+    if is_shown && moved.iter().any(is_unbindable) { Err(EINVAL) } else { Ok(()) }
 }
 
 /// The place it covers is no more: the mount goes, with all below it.

@@ -185,7 +185,7 @@ pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result
     {
         return Err(EPERM);
     }
-    if writes && mount.has(MountFlags::READ_ONLY) && is_stored(dentry.kind()) {
+    if writes && dentry.mount().is_read_only() && is_stored(dentry.kind()) {
         return Err(EROFS);
     }
     is_open_to(who, dentry, flags)
@@ -383,6 +383,8 @@ pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
         Last::Dot => return Err(EINVAL),
         Last::Root => return Err(EBUSY),
     };
+    // Whether anything may change comes before whether there is such a name.
+    may_change(&dir)?;
     let victim = dir.child(&name)?;
     if slash && !directory {
         return Err(if victim.is_directory() { EISDIR } else { ENOTDIR });
@@ -476,8 +478,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
     if is_covered_here(&moving) || there.as_ref().is_some_and(is_covered_here) {
         return Err(EBUSY);
     }
-    if flags & RENAME_WHITEOUT != 0 && source.dir.inode().mounts().is_none() {
-        // A volume of the host has no such thing.
+    if flags & RENAME_WHITEOUT != 0 && !source.dir.inode().takes_whiteouts() {
         return Err(EINVAL);
     }
     source.dir.inode().rename(&name, target.dir.inode(), &to_name, flags & !RENAME_WHITEOUT)?;

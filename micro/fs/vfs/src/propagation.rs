@@ -124,7 +124,7 @@ impl Registry {
 }
 
 /// Its place in other groups, or none. After `ENOMEM` it is private.
-fn set(mount: &Arc<Mount>, new: Propagation) -> Result<()> {
+pub(crate) fn set(mount: &Arc<Mount>, new: Propagation) -> Result<()> {
     leave(mount.id());
     enter(mount, new)
 }

@@ -70,8 +70,7 @@ impl Mounted {
     fn again(from: &Arc<Dentry>, how: &How) -> Result<Mounted> {
         check_memory()?;
         let (was, inode) = (from.mount(), from.inode());
-        let mount =
-            Mount::new(inode, was.file_system, was.source.clone(), from.path_in_file_system(), was.flags());
+        let mount = Mount::another(was, inode, from.path_in_file_system());
         if was.has_locked_flags() {
             mount.lock_flags();
         }

@@ -3,6 +3,7 @@
 
 use crate::access::{Access, Capability, Credentials};
 use crate::dentry::Dentry;
+use crate::mount::MountFlags;
 use abi::{Result, errno::*};
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
@@ -25,6 +26,8 @@ impl Resolve {
     pub const IN_ROOT: u32 = 0x10;
     pub const CACHED: u32 = 0x20;
     pub const KNOWN: u32 = 0x3f;
+    /// Not of openat2: what is found is not used, so that the mount it is on may still expire (MNT_EXPIRE).
+    pub const KEEPS_EXPIRY: u32 = 0x100;
 
     pub fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
@@ -88,7 +91,12 @@ impl<'a> Walk<'a> {
             if follow { Mode::Follow } else { Mode::NoFollow },
             &mut 0,
         )? {
-            End::Dentry(dentry) => Ok(dentry),
+            End::Dentry(dentry) => {
+                if !self.resolve.has(Resolve::KEEPS_EXPIRY) {
+                    dentry.mount().note_use();
+                }
+                Ok(dentry)
+            }
             End::Parent(_) => Err(EINVAL),
         }
     }
@@ -147,7 +155,9 @@ impl<'a> Walk<'a> {
     /// What a symbolic link says: a new path to walk from its directory, or a place to go on from.
     pub(crate) fn follow(&self, link: &Arc<Dentry>, links: &mut u32) -> Result<Jump> {
         *links += 1;
-        if *links > LINK_LIMIT || self.resolve.has(Resolve::NO_SYMLINKS) {
+        let is_forbidden =
+            self.resolve.has(Resolve::NO_SYMLINKS) || link.mount().flags().has(MountFlags::NOSYMFOLLOW);
+        if *links > LINK_LIMIT || is_forbidden {
             return Err(ELOOP);
         }
         let Some(magic) = link.inode().magic() else {

@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use procfs::{Entry, Key, Output};
-use vfs::{Mount, Propagation};
+use vfs::{Mount, MountFlags, Propagation};
 
 pub const MOUNTS: Entry =
     Entry::Watched { lines: |key, out| lines(key, false, out), changes: vfs::mount_changes };
@@ -46,6 +46,43 @@ fn groups(here: &[u32], mount: &Mount) -> String {
     out
 }
 
+fn access(flags: MountFlags) -> &'static str {
+    if flags.has(MountFlags::READ_ONLY) { "ro" } else { "rw" }
+}
+
+/// Options of a mount, without whether it is for reading only.
+fn mount_options(mount: &Mount) -> String {
+    let flags = mount.flags();
+    [
+        (flags.has(MountFlags::NOSUID), ",nosuid"),
+        (flags.has(MountFlags::NODEV), ",nodev"),
+        (flags.has(MountFlags::NOEXEC), ",noexec"),
+        (flags.has(MountFlags::NOATIME), ",noatime"),
+        (flags.has(MountFlags::NODIRATIME), ",nodiratime"),
+        (flags.is_relatime(), ",relatime"),
+        (flags.has(MountFlags::NOSYMFOLLOW), ",nosymfollow"),
+    ]
+    .into_iter()
+    .filter_map(|(is_shown, name)| is_shown.then_some(name))
+    .collect()
+}
+
+/// Options of a file system, without whether it is for reading only.
+fn file_system_options(mount: &Mount) -> String {
+    let super_block = mount.super_block();
+    let flags = super_block.flags();
+    let own = field(super_block.options().as_bytes());
+    let shared: String = [
+        (MountFlags::SYNCHRONOUS, ",sync"),
+        (MountFlags::DIRSYNC, ",dirsync"),
+        (MountFlags::LAZYTIME, ",lazytime"),
+    ]
+    .into_iter()
+    .filter_map(|(flag, name)| flags.has(flag).then_some(name))
+    .collect();
+    shared + &String::from_utf8_lossy(&own)
+}
+
 /// One line for each mount, as /proc/self/mounts and mountinfo have them.
 fn lines(key: Key, with_ids: bool, out: &mut Output) -> Result<()> {
     let task = thread(key).map_err(|_| EINVAL)?;
@@ -57,31 +94,22 @@ fn lines(key: Key, with_ids: bool, out: &mut Output) -> Result<()> {
     for (mount, dentry) in mounts {
         let Some(path) = dentry.path_from(&root) else { continue };
         let (place, source) = (field(&path), field(mount.source.as_bytes()));
-        let flags = mount.flags();
-        let mut options = String::from(if flags.has(vfs::MountFlags::READ_ONLY) { "ro" } else { "rw" });
-        for (flag, name) in [
-            (vfs::MountFlags::NOSUID, ",nosuid"),
-            (vfs::MountFlags::NODEV, ",nodev"),
-            (vfs::MountFlags::NOEXEC, ",noexec"),
-            (vfs::MountFlags::NOATIME, ",noatime"),
-        ] {
-            options.push_str(if flags.has(flag) { name } else { "" });
-        }
-        if !flags.has(vfs::MountFlags::NOATIME) {
-            options.push_str(",relatime");
-        }
         let kind = mount.file_system;
         let line = if with_ids {
             let parent = mount.point().map_or(1, |point| point.mount().id());
             // A volume may have lost it.
             let device = dentry.inode().stat().map_or(0, |stat| stat.device);
             let ids = format!("{} {parent} 0:{device} ", mount.id());
-            let (of, end) =
-                (format!(" {options}{} - {kind} ", groups(&here, &mount)), format!(" {options}\n"));
+            let (own, shared) = (mount_options(&mount), file_system_options(&mount));
+            let of = format!(" {}{own}{} - {kind} ", access(mount.flags()), groups(&here, &mount));
+            let end = format!(" {}{shared}\n", access(mount.super_block().flags()));
             [ids.as_bytes(), &field(&mount.start), b" ", &place, of.as_bytes(), &source, end.as_bytes()]
                 .concat()
         } else {
-            [&source, &b" "[..], &place, format!(" {kind} {options} 0 0\n").as_bytes()].concat()
+            let access = if mount.is_read_only() { "ro" } else { "rw" };
+            let options =
+                format!(" {kind} {access}{}{} 0 0\n", file_system_options(&mount), mount_options(&mount));
+            [&source, &b" "[..], &place, options.as_bytes()].concat()
         };
         out.add(&line)?;
     }
