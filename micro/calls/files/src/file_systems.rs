@@ -16,6 +16,10 @@ const NAMES: &[&[u8]] = &[
     b"proc",
     b"sysfs",
     b"9p",
+    #[cfg(feature = "mqueue")]
+    b"mqueue",
+    #[cfg(feature = "overlayfs")]
+    b"overlay",
     #[cfg(feature = "ext4")]
     ON_DISKS,
 ];

@@ -8,5 +8,7 @@ extern crate alloc;
 pub mod futex;
 #[cfg(feature = "mqueue")]
 pub mod message_queues;
+#[cfg(feature = "mqueue")]
+mod queue_files;
 #[cfg(feature = "sysv-ipc")]
 pub mod sysv;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! POSIX message queues (mq_overview(7)): names, permissions and limits here, the queues in the crate `mqueue`.
 
+use crate::queue_files::{Directory, QueueNode};
 use abi::setting::Setting;
 use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use api_fs::NAME_MAX;
+use api_fs::{Inode, NAME_MAX};
 use api_lock::SpinLock;
 use api_user::{Source, UserPtr};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use mqueue::{Attributes, Outcome, Queue, QueueFile};
 use ordered::Map;
 use task::call::Call;
 use task::files::{self, O_CLOEXEC};
-use task::identity::capabilities::CAP_SYS_RESOURCE;
+use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use task::limits::RLIMIT_MSGQUEUE;
 use task::signals::{SI_MESGQ, SIGNALS, SigInfo, send_to_process};
 use task::time::duration::from_timespec;
@@ -48,16 +49,34 @@ const HARD_MAX: Attributes = Attributes { messages: 65536, size: 16 << 20 };
 const MESSAGE_OVERHEAD: u64 = 48;
 const PRIORITY_OVERHEAD: u64 = 48;
 
-/// A queue and what it counts for RLIMIT_MSGQUEUE.
-struct Named {
-    queue: Arc<Queue>,
+/// A queue, its file in the file system, and what it counts for RLIMIT_MSGQUEUE.
+pub(crate) struct Named {
+    pub queue: Arc<Queue>,
+    pub file: Arc<QueueNode>,
     bytes: u64,
 }
 
-/// All names of a namespace.
-#[derive(Default)]
-pub struct Names(SpinLock<Map<Vec<u8>, Named>>);
+/// All names of a namespace, and the device number of its file system.
+pub struct Names {
+    pub(crate) queues: SpinLock<Map<Vec<u8>, Named>>,
+    pub(crate) device: u64,
+    pub(crate) root: SpinLock<Weak<Directory>>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        let (queues, root) = (SpinLock::default(), SpinLock::new(Weak::new()));
+        Names { queues, device: files::new_device(), root }
+    }
+}
+
 static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
+
+/// The root directory of the file system of the caller's queues (mount -t mqueue). `EPERM` for whoever may not have it.
+pub fn file_system() -> Result<Arc<dyn Inode>> {
+    let may = task::current().credentials().lock().can_in(&ipc::here().owner, CAP_SYS_ADMIN);
+    if may { Ok(Directory::of(&ipc::of_here::<Names>())) } else { Err(EPERM) }
+}
 
 fn attributes_of(messages: &[Setting; 1], size: &[Setting; 1]) -> Attributes {
     Attributes { messages: messages[0].get() as usize, size: size[0].get() as usize }
@@ -77,7 +96,7 @@ fn read_name(pointer: UserPtr<u8>) -> Result<Vec<u8>> {
 }
 
 /// `struct mq_attr`: flags, most messages, their size, messages in the queue, and four reserved words.
-type RawAttributes = [i64; 8];
+pub(crate) type RawAttributes = [i64; 8];
 
 fn check_attributes(raw: RawAttributes) -> Result<Attributes> {
     let limit = if is_privileged() { HARD_MAX } else { attributes_of(&MAX_MESSAGES, &MAX_SIZE) };
@@ -98,7 +117,8 @@ pub fn mq_open(call: &mut Call<'_>) -> Result<usize> {
     let (flags, mode) = (call.uint(1), call.uint(2) & 0o7777);
     let attributes = call.ptr::<RawAttributes>(3).non_null().map(|pointer| pointer.read()).transpose()?;
     let name = read_name(call.ptr(0))?;
-    let existing = ipc::of_here::<Names>().0.lock().get(&name).map(|named| named.queue.clone());
+    let names = ipc::of_here::<Names>();
+    let existing = names.queues.lock().get(&name).map(|named| named.queue.clone());
     let queue = match existing {
         Some(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(EEXIST),
         Some(queue) => {
@@ -112,13 +132,25 @@ pub fn mq_open(call: &mut Call<'_>) -> Result<usize> {
             queue
         }
         None if flags & O_CREAT == 0 => return Err(ENOENT),
-        None => create(name, mode, attributes)?,
+        None => create(&names, name, mode & !files::current().umask(), attributes)?.queue,
     };
     let flags = flags & (O_ACCMODE | O_NONBLOCK) | O_CLOEXEC;
     files::current().install(QueueFile::new(queue), flags).map(|fd| fd as usize)
 }
 
-fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result<Arc<Queue>> {
+/// What was made.
+pub(crate) struct Made {
+    pub queue: Arc<Queue>,
+    pub file: Arc<QueueNode>,
+}
+
+/// Makes a queue. `EEXIST` where somebody else was faster.
+pub(crate) fn create(
+    names: &Names,
+    name: Vec<u8>,
+    permissions: u32,
+    attributes: Option<RawAttributes>,
+) -> Result<Made> {
     let attributes = match attributes {
         Some(raw) => check_attributes(raw)?,
         // Not more than the most (mq_overview(7)).
@@ -132,20 +164,24 @@ fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result
     let who = files::credentials();
     let bytes = cost(attributes);
     let privileged = is_privileged();
-    let ipc = ipc::of_here::<Names>();
-    let mut queues = ipc.0.lock();
+    let limit = process.limits.soft(RLIMIT_MSGQUEUE);
+    let mut queues = names.queues.lock();
+    if queues.contains_key(&name) {
+        return Err(EEXIST);
+    }
     if queues.len() as u64 >= MAX_QUEUES[0].get() && !privileged {
         return Err(ENOSPC);
     }
     let used: u64 = queues.values().map(|named| named.bytes).sum();
-    if used.saturating_add(bytes) > process.limits.soft(RLIMIT_MSGQUEUE) {
+    if used.saturating_add(bytes) > limit {
         return Err(EMFILE);
     }
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
-    let permissions = mode & !task::files::current().umask();
     let queue = Arc::new(Queue::new(attributes, (who.uid, who.gid), permissions, inode));
-    queues.insert(name, Named { queue: queue.clone(), bytes });
-    Ok(queue)
+    let file = Arc::new(QueueNode::new(queue.clone(), names.device));
+    let named = Named { queue: queue.clone(), file: file.clone(), bytes };
+    queues.insert_fallibly(name, named).map_err(|_| ENOMEM)?;
+    Ok(Made { queue, file })
 }
 
 /// mq_unlink(2): the queue itself lives until its last descriptor is closed.
@@ -154,7 +190,7 @@ pub fn mq_unlink(call: &mut Call<'_>) -> Result<usize> {
     let who = files::credentials();
     let removed = {
         let ipc = ipc::of_here::<Names>();
-        let mut queues = ipc.0.lock();
+        let mut queues = ipc.queues.lock();
         let named = queues.get(&name).ok_or(ENOENT)?;
         // The directory of queues belongs to root and is sticky.
         if !who.owns(&named.queue.stat()) {

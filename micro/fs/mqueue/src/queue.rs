@@ -5,7 +5,7 @@ use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use api_fs::{FileType, Stat, Timespec};
+use api_fs::{FileType, SetAttr, Stat, Timespec};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use ordered::Map;
@@ -47,13 +47,13 @@ struct State {
     receivers: usize,
     notification: Option<Notification>,
     modified: Timespec,
+    owner: (u32, u32),
+    permissions: u32,
 }
 
 /// A message queue.
 pub struct Queue {
     attributes: Attributes,
-    owner: (u32, u32),
-    permissions: u32,
     inode: u64,
     state: SpinLock<State>,
     wait: WaitQueue,
@@ -62,8 +62,9 @@ pub struct Queue {
 impl Queue {
     /// Empty; `owner` is user and group.
     pub fn new(attributes: Attributes, owner: (u32, u32), permissions: u32, inode: u64) -> Queue {
-        let state = SpinLock::new(State { modified: Timespec::now(), ..State::default() });
-        Queue { attributes, owner, permissions, inode, state, wait: WaitQueue::new() }
+        let state =
+            SpinLock::new(State { modified: Timespec::now(), owner, permissions, ..State::default() });
+        Queue { attributes, inode, state, wait: WaitQueue::new() }
     }
 
     pub fn attributes(&self) -> Attributes {
@@ -162,17 +163,25 @@ impl Queue {
     }
 
     pub fn stat(&self) -> Stat {
-        let modified = self.state.lock().modified;
+        let state = self.state.lock();
+        let (modified, owner, permissions) = (state.modified, state.owner, state.permissions);
         Stat {
-            uid: self.owner.0,
-            gid: self.owner.1,
+            uid: owner.0,
+            gid: owner.1,
             inode: self.inode,
             size: FILE_SIZE,
             accessed: modified,
             modified,
             changed: modified,
-            ..Stat::new(FileType::Regular, self.permissions)
+            ..Stat::new(FileType::Regular, permissions)
         }
+    }
+
+    /// chmod(2) and chown(2) of its file.
+    pub fn set_attr(&self, change: &SetAttr) {
+        let mut state = self.state.lock();
+        state.permissions = change.permissions.unwrap_or(state.permissions);
+        state.owner = (change.uid.unwrap_or(state.owner.0), change.gid.unwrap_or(state.owner.1));
     }
 }
 
