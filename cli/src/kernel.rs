@@ -102,9 +102,9 @@ pub fn default_features(platform: Platform) -> Result<Vec<&'static str>> {
 
 /// The features of the kernel that containers have, but for the platform's: those of the default choices, and what a pod's containers may
 /// need, since its machine runs before they are known: networks with IPv6, and interfaces that programs make, which a container with
-/// CAP_NET_ADMIN has elsewhere as well. `set`: what its annotation chooses beyond or instead of that.
+/// CAP_NET_ADMIN has elsewhere as well; and unions of directories. `set`: what its annotation chooses beyond or instead of that.
 pub fn container_features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
-    let parts = ["ipv6", "tun"].map(|part| (part.to_string(), "on".to_string()));
+    let parts = ["ipv6", "tun", "overlayfs"].map(|part| (part.to_string(), "on".to_string()));
     let mut parts = BTreeMap::from(parts);
     parts.extend(set.clone());
     features(&parts)

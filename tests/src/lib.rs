@@ -89,7 +89,7 @@ pub fn is_skipped_on_process(why: &str) -> bool {
 }
 
 /// Parts of the kernel that are put in where somebody asks for them: all in one, so that tests of them build one kernel more.
-pub const MORE_PARTS: [&str; 10] = [
+pub const MORE_PARTS: [&str; 12] = [
     "--set",
     "ext4=on",
     "--set",
@@ -100,10 +100,12 @@ pub const MORE_PARTS: [&str; 10] = [
     "keys=on",
     "--set",
     "landlock=on",
+    "--set",
+    "overlayfs=on",
 ];
 
 /// What the kernel of containers has put in, as the pages about engines print it.
-pub const PARTS_OF_CONTAINERS: [&str; 4] = ["--set", "ipv6=on", "--set", "tun=on"];
+pub const PARTS_OF_CONTAINERS: [&str; 6] = ["--set", "ipv6=on", "--set", "tun=on", "--set", "overlayfs=on"];
 
 /// Whether the test is to be left out because another kernel than our own is tested; says why.
 pub fn is_skipped_without_micro(why: &str) -> bool {

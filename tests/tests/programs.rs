@@ -155,6 +155,11 @@ fn rights_on_files_are_given_away_as_on_linux() {
 }
 
 #[test]
+fn unions_of_directories_are_those_of_linux() {
+    passes_with_more_parts("overlay_mounts.c", "all tests of union mounts passed");
+}
+
+#[test]
 fn rings_of_requests_are_those_of_linux() {
     passes_with_more_parts("io_uring.c", "all io_uring tests passed");
 }
@@ -295,6 +300,11 @@ fn threads_have_files_and_namespaces_of_their_own() {
 #[test]
 fn mounts_are_bound_moved_and_seen_in_their_namespace() {
     passes("mounts.c", "all mount tests passed");
+}
+
+#[test]
+fn mounts_are_made_kept_and_changed_by_descriptors() {
+    passes("mount_trees.c", "all tests of mounts by descriptors passed");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use unilith_tests::{Unilith, compile, finish, is_skipped};
+use unilith_tests::{BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, is_skipped};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -39,14 +39,20 @@ fn natively(program: &str, words: &[&str]) -> Option<String> {
 /// At most so many lines of a thousand differ. Natively a terminal's bytes are handed on by a thread, which is late on a busy
 /// computer: there is room for that.
 fn nearly_the_same(source: &str, kinds: &[(&str, usize)], count: &str) {
+    nearly_the_same_with(source, kinds, count, &[]);
+}
+
+/// As [`nearly_the_same`], with these words for the machine.
+fn nearly_the_same_with(source: &str, kinds: &[(&str, usize)], count: &str, parts: &[&str]) {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O1", "-static"], &format!("sequences/{source}.c"), &[]);
     for (kind, most) in kinds {
         let words = ["11", count, kind];
         let Some(native) = natively(&program, &words) else { return };
-        let mut run = vec!["--network", "none", program.as_str()];
-        run.extend(words);
-        let here = unilith.program_within(&run, PATIENCE).ok().out;
+        let run = [&["--network", "none"], parts, &[program.as_str()], &words].concat();
+        // With parts a kernel is built first.
+        let patience = if parts.is_empty() { PATIENCE } else { BUILD_KERNEL };
+        let here = finish(&mut unilith.program_command(&run), patience).ok().out;
         let (native, here): (Vec<_>, Vec<_>) = (native.lines().collect(), here.lines().collect());
         assert_eq!(native.len(), here.len(), "{source} {kind}");
         let differ: Vec<_> = native.iter().zip(&here).filter(|(a, b)| a != b).collect();
@@ -90,6 +96,18 @@ fn mounts_answer_random_calls_as_on_linux() {
         return;
     }
     nearly_the_same("mounts", &[("0", 8)], "4000");
+}
+
+#[test]
+fn unions_of_directories_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "attributes of `trusted.` are set natively by root") {
+        return;
+    }
+    if unilith_tests::is_skipped_without_micro("the part is one of our own kernel") {
+        return;
+    }
+    nearly_the_same_with("overlays", &[("0", 3), ("1", 3), ("2", 3)], "3000", &MORE_PARTS);
 }
 
 #[test]

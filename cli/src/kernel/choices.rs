@@ -39,7 +39,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 28] = [
+pub const CHOICES: [Choice; 29] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -73,6 +73,8 @@ pub const CHOICES: [Choice; 28] = [
     ),
     // Put in where a disk is mounted.
     part("ext4", "disks (/dev/vda) and the file system ext4", &[("off", ""), ("on", "ext4")]),
+    // Larger than a part that most programs do without may be; engines in containers want it.
+    part("overlayfs", "union mounts (mount -t overlay)", &[("off", ""), ("on", "overlayfs")]),
     part(
         "vsock",
         "the overlay and `stop` on Firecracker and Cloud Hypervisor",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The handlers, by families; rows of the table name them by their path below this module.
 
+pub mod mount_contexts;
+pub mod mount_trees;
 pub mod mounts;
 
 #[cfg(feature = "aio")]

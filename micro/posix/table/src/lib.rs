@@ -221,8 +221,8 @@ macro_rules! system_calls {
             162 sync Full "" attributes::sync;
             163 acct Refused "no process accounting" none;
             164 settimeofday Full "" time::clock::settimeofday;
-            165 mount Partial "tmpfs, proc, sysfs, devtmpfs, devpts, and what is bound or moved, shared and not" mounts::mount;
-            166 umount2 Partial "no MNT_EXPIRE" mounts::umount2;
+            165 mount Partial "tmpfs, proc, sysfs, devtmpfs, devpts, mqueue, ext4, overlay, and what is bound or moved, shared and not" mounts::mount;
+            166 umount2 Full "" mounts::umount2;
             167 swapon Refused "there is no swap" none;
             168 swapoff Refused "there is no swap" none;
             169 reboot Full "" system::reboot;
@@ -395,12 +395,12 @@ macro_rules! system_calls {
             425 io_uring_setup Partial "with --set io_uring=on" uring::io_uring_setup;
             426 io_uring_enter Partial "with --set io_uring=on; opening a FIFO waits in the call; names of linked requests are read when their turn comes" uring::io_uring_enter;
             427 io_uring_register Partial "with --set io_uring=on" uring::io_uring_register;
-            428 open_tree Refused "programs fall back to mount(2)" none;
-            429 move_mount Refused "programs fall back to mount(2)" none;
-            430 fsopen Refused "programs fall back to mount(2)" none;
-            431 fsconfig Refused "programs fall back to mount(2)" none;
-            432 fsmount Refused "programs fall back to mount(2)" none;
-            433 fspick Refused "programs fall back to mount(2)" none;
+            428 open_tree Full "" mount_trees::open_tree;
+            429 move_mount Full "" mount_trees::move_mount;
+            430 fsopen Full "" mount_contexts::fsopen;
+            431 fsconfig Full "" mount_contexts::fsconfig;
+            432 fsmount Full "" mount_contexts::fsmount;
+            433 fspick Full "" mount_contexts::fspick;
             434 pidfd_open Full "" pidfd::pidfd_open;
             435 clone3 Partial "no CLONE_INTO_CGROUP" clone::clone3;
             436 close_range Full "" open::close_range;
@@ -409,7 +409,7 @@ macro_rules! system_calls {
             439 faccessat2 Full "" stat::faccessat2;
             440 process_madvise Full "" descriptor_memory::process_madvise;
             441 epoll_pwait2 Full "" poll::epoll_pwait2;
-            442 mount_setattr Refused "programs fall back to mount(2)" none;
+            442 mount_setattr Partial "no MOUNT_ATTR_IDMAP" mount_trees::mount_setattr;
             443 quotactl_fd Refused "no quotas" none;
             444 landlock_create_ruleset Full "" landlock::landlock_create_ruleset;
             445 landlock_add_rule Full "" landlock::landlock_add_rule;
