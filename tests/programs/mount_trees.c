@@ -442,6 +442,17 @@ static void queues_are_files(void) {
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0 && unlink("c/ours") == 0 && mq_close(queue) == 0);
+    // One in which nobody is any more gets no queues.
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(unshare(CLONE_NEWIPC) == 0 && mq_open("/left", O_CREAT | O_RDWR, 0600, &small) >= 0);
+        CHECK(mount("queues", "d", "mqueue", 0, NULL) == 0);
+        fflush(stdout);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && access("d/left", F_OK) == 0);
+    CHECK(FAILS(open("d/more", O_CREAT | O_RDWR, 0600), EACCES) && umount("d") == 0);
     CHECK(umount("b") == 0 && umount("c") == 0);
 }
 

@@ -74,8 +74,9 @@ static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
 
 /// The root directory of the file system of the caller's queues (mount -t mqueue). `EPERM` for whoever may not have it.
 pub fn file_system() -> Result<Arc<dyn Inode>> {
-    let may = task::current().credentials().lock().can_in(&ipc::here().owner, CAP_SYS_ADMIN);
-    if may { Ok(Directory::of(&ipc::of_here::<Names>())) } else { Err(EPERM) }
+    let ipc = ipc::here();
+    let may = task::current().credentials().lock().can_in(&ipc.owner, CAP_SYS_ADMIN);
+    if may { Ok(Directory::of(&ipc, &ipc.of::<Names>())) } else { Err(EPERM) }
 }
 
 fn attributes_of(messages: &[Setting; 1], size: &[Setting; 1]) -> Attributes {

@@ -9,6 +9,7 @@ use api_alloc::Reserve;
 use api_fs::{DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Unnamed};
 use core::any::Any;
 use mqueue::{Queue, QueueFile};
+use task::ipc::Ipc;
 
 /// `f_type` of statfs(2).
 const MQUEUE_MAGIC: u64 = 0x1980_0202;
@@ -19,6 +20,8 @@ const ROOT: u64 = 1;
 /// The directory of all queues of a namespace.
 pub struct Directory {
     names: Arc<Names>,
+    /// Nobody is in it any more where this leads nowhere: what queues it has stay, and no others are made.
+    namespace: Weak<Ipc>,
     attributes: Unnamed,
 }
 
@@ -30,8 +33,10 @@ pub struct QueueNode {
 
 impl Directory {
     /// All mounts of the file system show the same one.
-    pub fn of(names: &Arc<Names>) -> Arc<Directory> {
-        let new = Arc::new(Directory { names: names.clone(), attributes: Unnamed::new(0o1777, 0, 0) });
+    pub fn of(ipc: &Arc<Ipc>, names: &Arc<Names>) -> Arc<Directory> {
+        let (names, namespace) = (names.clone(), Arc::downgrade(ipc));
+        let new = Arc::new(Directory { names, namespace, attributes: Unnamed::new(0o1777, 0, 0) });
+        let names = &new.names;
         let mut root = names.root.lock();
         if let Some(known) = root.upgrade() {
             drop(root);
@@ -83,6 +88,10 @@ impl Inode for Directory {
     ) -> Result<Arc<dyn Inode>> {
         if kind != FileType::Regular {
             return Err(EPERM);
+        }
+        // Dropped at once: the last handle of a namespace may end it.
+        if self.namespace.upgrade().is_none() {
+            return Err(EACCES);
         }
         let mut own = Vec::new();
         own.reserve_exact_fallibly(name.len()).map_err(|_| ENOMEM)?;
