@@ -34,6 +34,8 @@ pub struct Directory {
     pub is_dead: bool,
     /// The directory that it is in, or was when it was removed; of the root none.
     pub parent: Weak<Node>,
+    /// While a tree is freed: the directory that is emptied after this one ([`Directory::free`]).
+    to_empty: Option<Arc<Node>>,
 }
 
 /// FNV-1a, folded to 54 bits so that cookies stay positive with [`COLLISIONS`] and `.` and `..` in them.
@@ -73,6 +75,35 @@ impl Directory {
     pub fn remove(&mut self, name: &[u8]) -> Option<Named> {
         let key = self.key(name)?;
         self.map.remove(&key)
+    }
+
+    /// Frees what is below a directory that nobody refers to. One directory after the other is emptied, in a list that they are
+    /// linked to: programs nest them as deeply as they like, and directories that drop each other would need as many frames of the
+    /// kernel's stack.
+    pub fn free(&mut self) {
+        let mut names = core::mem::take(&mut self.map);
+        let mut to_empty: Option<Arc<Node>> = None;
+        loop {
+            while let Some((_, named)) = names.pop_first() {
+                let Child::Node(node) = named.child else { continue };
+                // One that somebody has open goes with its last user.
+                if Arc::strong_count(&node) > 1 {
+                    continue;
+                }
+                let Ok(directory) = node.directory() else { continue };
+                let mut directory = directory.lock();
+                if !directory.map.is_empty() {
+                    directory.to_empty = to_empty.take();
+                    drop(directory);
+                    to_empty = Some(node);
+                }
+            }
+            let Some(node) = to_empty.take() else { return };
+            let Ok(directory) = node.directory() else { continue };
+            let mut directory = directory.lock();
+            names = core::mem::take(&mut directory.map);
+            to_empty = directory.to_empty.take();
+        }
     }
 
     pub fn len(&self) -> usize {

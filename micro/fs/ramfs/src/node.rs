@@ -277,7 +277,7 @@ impl Node {
         self.fs.set_limits(bytes, inodes)
     }
 
-    fn directory(&self) -> Result<&SpinLock<Directory>> {
+    pub(crate) fn directory(&self) -> Result<&SpinLock<Directory>> {
         match &self.body {
             Body::Directory(directory) => Ok(directory),
             _ => Err(ENOTDIR),
@@ -509,8 +509,10 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Body::Regular(data) = &mut self.body {
-            self.fs.uncharge(data.get_mut().pages.count());
+        match &mut self.body {
+            Body::Regular(data) => self.fs.uncharge(data.get_mut().pages.count()),
+            Body::Directory(directory) => directory.get_mut().free(),
+            _ => {}
         }
         let own = u64::from(self.is_charged);
         self.fs.uncharge_inodes(own + self.meta.get_mut().charged_links);

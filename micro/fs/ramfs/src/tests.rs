@@ -463,3 +463,30 @@ fn what_is_there_initially_behaves_like_what_was_created() {
     assert!(root.list(0, 10).unwrap().is_empty(), "what was removed does not come back");
     assert_eq!(root.lookup(b"null").err(), Some(ENOENT));
 }
+
+#[test]
+fn a_tree_of_any_depth_is_freed_without_a_stack_of_its_depth() {
+    const DEPTH: usize = 50_000;
+    let build = || {
+        let root: Arc<dyn Inode> = tmpfs_with(2, 4096 * MIB, 0o755, (0, 0), &[]);
+        let mut at = root.clone();
+        for _ in 0..DEPTH {
+            at.create(b"file", FileType::Regular, 0o600, (0, 0), 0).unwrap();
+            let beside = at.create(b"beside", FileType::Directory, 0o700, (0, 0), 0).unwrap();
+            beside.create(b"below", FileType::Directory, 0o700, (0, 0), 0).unwrap();
+            at = at.create(b"d", FileType::Directory, 0o700, (0, 0), 0).unwrap();
+        }
+        (root, at)
+    };
+    // As much stack as a thread has in the kernel.
+    let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+        let (root, last) = build();
+        last.create(b"last", FileType::Regular, 0o600, (0, 0), 0).unwrap();
+        let middle = root.lookup(b"d").unwrap().lookup(b"d").unwrap();
+        drop(last);
+        drop(root);
+        assert!(middle.lookup(b"d").unwrap().lookup(b"beside").is_ok(), "what somebody has open stays");
+        drop(middle);
+    });
+    thread.unwrap().join().unwrap();
+}
