@@ -235,3 +235,46 @@ fn only_the_ready_files_are_asked() {
     assert_eq!(epoll.state.lock().ready.len(), 1);
     assert_eq!(collect(&epoll), [(IN, 5000)]);
 }
+
+#[test]
+fn layers_of_instances_have_no_more_ways_than_a_wake_up_can_go() {
+    let layers: Vec<Vec<_>> = (0..3)
+        .map(|_| {
+            let new = |_| {
+                let epoll = Epoll::new();
+                let description = Description::new(epoll.clone(), 0, None);
+                (epoll, description)
+            };
+            (0..30).map(new).collect()
+        })
+        .collect();
+    let (e, d) = event();
+    for (epoll, _) in &layers[0] {
+        epoll.add(0, &d, IN, 0).unwrap();
+    }
+    for (parent, _) in &layers[1] {
+        for (fd, (_, child)) in (0..).zip(&layers[0]) {
+            parent.add(fd, child, IN, 0).unwrap();
+        }
+    }
+    // An instance of the lowest layer has 30 ways up, and 31 more with each link above: 21 links fit.
+    let top = &layers[2][0].0;
+    for (fd, (_, child)) in (0..).zip(&layers[1]) {
+        top.add(fd, child, IN, 0).unwrap();
+    }
+    let refused = layers[2][1..].iter().flat_map(|(parent, _)| {
+        (0..).zip(&layers[1]).map(move |(fd, (_, child))| parent.add(fd, child, IN, 0))
+    });
+    assert!(refused.into_iter().any(|added| added == Err(EINVAL)));
+    signal(&e);
+    assert!(!collect(top).is_empty(), "what was linked is told");
+    // A link that goes makes room for another one.
+    let (last, other) = (layers[2].last().unwrap(), &layers[1][0].1);
+    assert_eq!(last.0.add(99, other, IN, 0), Err(EINVAL));
+    for (parent, _) in &layers[2][1..] {
+        for (fd, (_, child)) in (0..).zip(&layers[1]) {
+            let _ = parent.remove(fd, child);
+        }
+    }
+    last.0.add(99, other, IN, 0).unwrap();
+}
