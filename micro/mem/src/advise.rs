@@ -164,6 +164,9 @@ impl Space {
                     Segv { mapped: true } => return Err(EINVAL),
                     Bus => return Err(EFAULT),
                 }
+                if page.is_multiple_of(crate::fault::BETWEEN_OTHERS) {
+                    api_sched::cond_resched();
+                }
             }
             at = to;
         }

@@ -59,6 +59,9 @@ pub(crate) enum Step {
 const RESOLVED: Step = Step::Done(FaultOutcome::Resolved);
 const NO_MEMORY: Step = Step::Done(FaultOutcome::OutOfMemory);
 
+/// Others may run after so many bytes of a range whose pages are made.
+pub(crate) const BETWEEN_OTHERS: u64 = 1 << 20;
+
 impl Space {
     /// A page fault at `address`. May block in the file's [`api_mem::PageSource::page`].
     pub fn fault(&self, address: u64, access: Access) -> FaultOutcome {
@@ -119,6 +122,9 @@ impl Space {
                 return false;
             }
             at += PAGE;
+            if at.is_multiple_of(BETWEEN_OTHERS) {
+                api_sched::cond_resched();
+            }
         }
         true
     }

@@ -244,6 +244,8 @@ unsafe extern "Rust" {
     safe fn unilith_sched_raise(poller: usize);
     safe fn unilith_sched_defer(poller: usize);
     safe fn unilith_sched_run_deferred();
+    #[cfg(not(panic = "unwind"))]
+    safe fn unilith_sched_work();
     safe fn unilith_sched_add_poller(run: fn()) -> usize;
     safe fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId;
     safe fn unilith_sched_cancel_timer(id: TimerId);
@@ -253,6 +255,13 @@ unsafe extern "Rust" {
 /// callers loop over their condition.
 pub fn park(deadline_ns: u64) {
     unilith_sched_park(deadline_ns);
+}
+
+/// Lets others run whose turn it is: for the middle of a call that takes long, since the kernel is never preempted. As with [`park`],
+/// nothing is locked. On the host, where tests run, it does nothing.
+pub fn cond_resched() {
+    #[cfg(not(panic = "unwind"))]
+    unilith_sched_work();
 }
 
 /// The running thread as a [`Waiter`].

@@ -38,6 +38,8 @@ fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
         let (start, length) = (segment.address, segment.length);
         let mut at = 0;
         while at < length {
+            // A page of another process may take a call of the host, and there may be 500,000.
+            api_sched::cond_resched();
             let left = if writes { source.remaining() } else { sink.remaining() };
             // Each page by itself: what lies before one that is not there counts.
             let in_page = PAGE_SIZE - (start as usize + at) % PAGE_SIZE;

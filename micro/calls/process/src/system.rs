@@ -192,6 +192,8 @@ pub fn getrandom(call: &mut Call<'_>) -> Result<usize> {
     const GRND_INSECURE: u32 = 4;
     /// Requests up to here are served in full whatever happens (random(7)).
     const UNINTERRUPTED: usize = 256;
+    /// Others may run after so many bytes, which take less than a millisecond.
+    const BETWEEN_OTHERS: usize = 16 << 10;
     let flags = call.flags(2, GRND_NONBLOCK | GRND_RANDOM | GRND_INSECURE)?;
     if flags & (GRND_RANDOM | GRND_INSECURE) == GRND_RANDOM | GRND_INSECURE {
         return Err(EINVAL);
@@ -208,8 +210,13 @@ pub fn getrandom(call: &mut Call<'_>) -> Result<usize> {
             Err(e) if done == 0 => return Err(e),
             Err(_) => break,
         }
-        if length > UNINTERRUPTED && task::current().has_signal() {
-            break;
+        if length > UNINTERRUPTED {
+            if done.is_multiple_of(BETWEEN_OTHERS) {
+                api_sched::cond_resched();
+            }
+            if task::current().has_signal() {
+                break;
+            }
         }
     }
     chunk.fill(0);

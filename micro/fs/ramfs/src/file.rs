@@ -10,6 +10,8 @@ use api_mem::PageSource;
 use core::any::Any;
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// Others may run after so many bytes of a long write.
+const BETWEEN_OTHERS: usize = 1 << 20;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
 const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
@@ -54,6 +56,9 @@ impl RamFile {
             drop(data);
             if n == 0 {
                 break;
+            }
+            if done / BETWEEN_OTHERS != (done - n) / BETWEEN_OTHERS {
+                api_sched::cond_resched();
             }
         }
         Ok(done)

@@ -676,6 +676,11 @@ fn run_timers() {
     }
 }
 
+#[unsafe(no_mangle)]
+fn unilith_sched_work() {
+    work();
+}
+
 /// What waits to be done before the program goes on: pollers, timers, preemption. Thread context.
 pub fn work() {
     run_pollers();
