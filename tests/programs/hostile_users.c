@@ -419,6 +419,8 @@ int main(int argc, char **argv) {
     mkdir("/tmp", 01777);
     CHECK(mkdir("/tmp/users", 0700) == 0 && mount("none", "/tmp/users", "tmpfs", 0, "mode=1777") == 0);
     umask(0);
+    // Containers begin with 0: everybody has all ports.
+    CHECK(writes("/proc/sys/net/ipv4/ip_unprivileged_port_start", "1024") == 0);
     CHECK(mkdir("/tmp/users/closed", 0700) == 0 && mkdir("/tmp/users/below", 0777) == 0 && mkdir("/tmp/users/fixed", 0777) == 0);
     int fd = open("/tmp/users/secret", O_CREAT | O_RDWR, 0600);
     CHECK(fd >= 0 && write(fd, "secret", 6) == 6 && setxattr("/tmp/users/secret", "trusted.secret", "x", 1, 0) == 0 && fchown(fd, THEIRS, THEIRS) == 0);

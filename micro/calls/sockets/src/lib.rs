@@ -325,16 +325,22 @@ pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
 }
 
-/// Options of SOL_SOCKET that take CAP_NET_ADMIN or CAP_NET_RAW (socket(7)).
+/// Options that take CAP_NET_ADMIN or CAP_NET_RAW (socket(7); ip(7): IP_TRANSPARENT speaks with addresses of others).
 fn check_privilege(socket: &dyn Socket, level: i32, name: i32, value: &[u8]) -> Result<()> {
+    /// IP_TRANSPARENT of SOL_IP and IPV6_TRANSPARENT of SOL_IPV6.
+    const TRANSPARENT: [(i32, i32); 2] = [(0, 19), (41, 75)];
     /// TC_PRIO_INTERACTIVE: what everybody may ask for.
     const MAX_PRIORITY: u32 = 6;
-    if level as u32 != linux::SOL_SOCKET {
-        return Ok(());
-    }
     let admin = || may_administer();
     let raw = || can_in_network(CAP_NET_RAW);
     let admin_or_raw = || admin() || raw();
+    let is_transparent = TRANSPARENT.contains(&(level, name));
+    if is_transparent && value.first().is_some_and(|flag| *flag != 0) && !admin_or_raw() {
+        return Err(EPERM);
+    }
+    if level as u32 != linux::SOL_SOCKET {
+        return Ok(());
+    }
     let is_bound_to_interface = || {
         let interface = socket.get_option(level, linux::SO_BINDTOIFINDEX as i32, &[]);
         interface.is_ok_and(|interface| interface != [0; 4])

@@ -341,7 +341,9 @@ fn schedstat(key: Key) -> Result<Vec<u8>> {
     text(format!("{} 0 {}\n", used.total_ns(), used.voluntary_switches + used.involuntary_switches))
 }
 
+/// Its program's file. `EACCES` for whoever may not trace it.
 fn executable(key: Key) -> Result<Arc<Dentry>> {
+    traceable(key)?;
     Ok(program(key)?.file.clone())
 }
 
