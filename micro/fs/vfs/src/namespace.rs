@@ -179,7 +179,12 @@ impl Namespace {
             return Err(ENOENT);
         }
         let copies = self.table.copies_for_receivers(point, new.mounts())?;
-        self.table.insert(point, new)?;
+        if !self.has(point.mount()) {
+            return Err(EINVAL);
+        }
+        // All of it shows, or nothing.
+        self.table.make_room(new.mounts().len(), &copies)?;
+        self.table.insert(point, new);
         copies.into_iter().for_each(Copy::insert);
         mounts_changed();
         Ok(root)
@@ -223,6 +228,12 @@ impl Namespace {
             return Err(ELOOP);
         }
         let copies = self.table.copies_for_receivers(&to, &moved)?;
+        // The copies' places were looked up, during which others may have moved or unmounted what was found here.
+        let is_there = at.mount().point().is_some_and(|now| Arc::ptr_eq(&now, &point));
+        if !is_there || !self.has(to.mount()) || to.is_mount_point() || is_reachable(&to, at) {
+            return Err(EINVAL);
+        }
+        self.table.make_room(0, &copies)?;
         point.set_cover(None);
         at.mount().set_point(Some(to.clone()));
         to.set_cover(Some(at.clone()));
@@ -243,7 +254,14 @@ impl Namespace {
         let moved = from.tree_of(at.mount())?;
         check_unbindable(&moved, to)?;
         let copies = self.table.copies_for_receivers(to, &moved)?;
-        self.table.insert_from(to, moved.len(), || core::mem::take(&mut *from.mounts.lock()))?;
+        // As of a move: others may have mounted it, or unmounted the place, meanwhile.
+        let is_there = at.mount().table().is_some_and(|now| Arc::ptr_eq(&now, from));
+        if !is_there || !self.has(to.mount()) || to.is_mount_point() {
+            return Err(EINVAL);
+        }
+        self.table.make_room(moved.len(), &copies)?;
+        let mounts = core::mem::take(&mut *from.mounts.lock());
+        self.table.insert_mounts(to, mounts);
         copies.into_iter().for_each(Copy::insert);
         mounts_changed();
         Ok(())
@@ -387,9 +405,11 @@ struct Copy {
 }
 
 impl Copy {
-    /// Where the receiver is mounted no more, or the namespace is full by now, it is dropped.
+    /// Where the receiver is mounted no more it is dropped.
     fn insert(self) {
-        let _ = self.table.insert(&self.point, self.tree);
+        if self.table.is_of(self.point.mount()) {
+            self.table.insert(&self.point, self.tree);
+        }
     }
 }
 
@@ -449,38 +469,37 @@ impl Table {
         Ok(found)
     }
 
-    /// `ENOSPC` when there are too many.
-    fn insert(self: &Arc<Table>, point: &Arc<Dentry>, tree: Tree) -> Result<()> {
-        self.insert_from(point, tree.mounts().len(), || tree.take())
+    /// Room for so many mounts here, and for the copies where they go: `ENOSPC` where there are too many, `ENOMEM`.
+    fn make_room(&self, count: usize, copies: &[Copy]) -> Result<()> {
+        let reserve = |table: &Table, count: usize| {
+            let mut mounts = table.mounts.lock();
+            if mounts.len() + count > MAX_MOUNTS {
+                return Err(ENOSPC);
+            }
+            mounts.reserve_fallibly(count).map_err(|_| ENOMEM)
+        };
+        let key = |table: &Table| core::ptr::from_ref(table) as usize;
+        let mut counts: Map<usize, usize> = Map::new();
+        for copy in copies {
+            let more = copy.tree.mounts().len() + counts.get(&key(&copy.table)).copied().unwrap_or(0);
+            counts.insert_fallibly(key(&copy.table), more).map_err(|_| ENOMEM)?;
+        }
+        reserve(self, count + counts.remove(&key(self)).unwrap_or(0))?;
+        let mut others = copies.iter();
+        others
+            .try_for_each(|copy| counts.remove(&key(&copy.table)).map_or(Ok(()), |n| reserve(&copy.table, n)))
     }
 
-    /// The mounts that `take` hands out, `count` of them, are of this table from now on, and the first of them covers the place. `EINVAL`
-    /// where there is none any more.
-    fn insert_from(
-        self: &Arc<Table>,
-        point: &Arc<Dentry>,
-        count: usize,
-        take: impl FnOnce() -> Vec<Mounted>,
-    ) -> Result<()> {
-        if !self.is_of(point.mount()) {
-            return Err(EINVAL);
-        }
-        let mut mounts = self.mounts.lock();
-        let room = match mounts.len() + count {
-            ..=MAX_MOUNTS => mounts.reserve_fallibly(count).map_err(|_| ENOMEM),
-            _ => Err(ENOSPC),
-        };
-        if room.is_err() {
-            // What `take` holds is dropped without the lock.
-            drop(mounts);
-            return room;
-        }
-        let new = take();
-        let first = new.first().ok_or(EINVAL)?;
-        new.iter().for_each(|mounted| mounted.mount.set_table(self));
-        first.cover(point);
-        mounts.extend(new);
-        Ok(())
+    /// There is room ([`Table::make_room`]), and the place is of this namespace.
+    fn insert(self: &Arc<Table>, point: &Arc<Dentry>, tree: Tree) {
+        self.insert_mounts(point, tree.take());
+    }
+
+    /// The same for mounts of which the first one covers the place, and the others are below it.
+    fn insert_mounts(self: &Arc<Table>, point: &Arc<Dentry>, mounts: Vec<Mounted>) {
+        mounts.iter().for_each(|mounted| mounted.mount.set_table(self));
+        mounts.iter().take(1).for_each(|first| first.cover(point));
+        self.mounts.lock().extend(mounts);
     }
 
     /// Copies of mounts that are about to be mounted there, for whoever receives from that place. The mounts are in peer groups from then
