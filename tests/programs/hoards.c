@@ -6,8 +6,6 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -122,19 +120,6 @@ static int unread_datagrams(int i) {
     return 1;
 }
 
-static int unread_requests(int i) {
-    int s = socket(AF_NETLINK, SOCK_RAW, 0), large = 1 << 30;
-    setsockopt(s, SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
-    struct {
-        struct nlmsghdr header;
-        struct rtgenmsg message;
-    } request = {{sizeof request, RTM_GETADDR, NLM_F_REQUEST | NLM_F_DUMP, i, 0}, {AF_UNSPEC}};
-    for (int k = 0; s >= 0 && k < 1000; k++)
-        if (send(s, &request, sizeof request, MSG_DONTWAIT) < 0)
-            break;
-    return s >= 0;
-}
-
 static int pipes(int i) {
     (void)i;
     int ends[2];
@@ -169,10 +154,10 @@ static int events(int i) {
 }
 
 static int attributes(int i) {
-    static char value[65536 - 100];
+    static char value[8000];
     char path[64];
     sprintf(path, "/tmp/hoard/%d", i);
-    return mkdir(path, 0700) == 0 && setxattr(path, "trusted.x", value, sizeof value - 1000, 0) == 0;
+    return mkdir(path, 0700) == 0 && setxattr(path, "trusted.x", value, sizeof value, 0) == 0;
 }
 
 static int links(int i) {
@@ -260,7 +245,7 @@ static int groups(int i) {
     if (i % 20 == 0)
         s = socket(AF_INET, SOCK_DGRAM, 0);
     struct ip_mreqn request = {{htonl(0xe1000000 + i)}, {htonl(INADDR_LOOPBACK)}, 0};
-    return s >= 0 && setsockopt(s, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0;
+    return i < 5000 && s >= 0 && setsockopt(s, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0;
 }
 
 static int connections(int i) {
@@ -292,20 +277,20 @@ static const struct kind all[] = {
     {"mounts", mounts}, {"binds", binds}, {"mount namespaces", mount_namespaces}, {"uts namespaces", uts_namespaces}, {"ipc namespaces", ipc_namespaces},
     {"network namespaces", network_namespaces}, {"cgroup namespaces", cgroup_namespaces}, {"pid namespaces", pid_namespaces},
     {"user namespaces", user_namespaces}, {"sockets", sockets_of_all_kinds}, {"filters", filters}, {"seccomp filters", seccomp_filters},
-    {"packet rings", packet_rings}, {"unread datagrams", unread_datagrams}, {"unread requests", unread_requests}, {"pipes", pipes}, {"watches", watches},
+    {"packet rings", packet_rings}, {"unread datagrams", unread_datagrams}, {"pipes", pipes}, {"watches", watches},
     {"events", events}, {"attributes", attributes}, {"links", links}, {"timers", timers}, {"timer descriptors", timer_descriptors}, {"polled", polled},
     {"queued signals", queued_signals}, {"segments", segments}, {"semaphores", semaphores}, {"messages", messages}, {"record locks", record_locks},
     {"zombies", zombies}, {"pidfds", pidfds}, {"threads", threads}, {"mappings", mappings}, {"groups", groups}, {"connections", connections},
 };
 
+static int meminfo;
+
 static long available(void) {
-    char line[128];
+    char text[4096] = "";
     long kilobytes = -1;
-    FILE *file = fopen("/proc/meminfo", "r");
-    CHECK(file);
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "MemAvailable: %ld", &kilobytes);
-    fclose(file);
+    CHECK(pread(meminfo, text, sizeof text - 1, 0) > 0);
+    const char *line = strstr(text, "MemAvailable:");
+    CHECK(line && sscanf(line, "MemAvailable: %ld", &kilobytes) == 1);
     return kilobytes;
 }
 
@@ -328,6 +313,9 @@ static int hoard(const struct kind *kind) {
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
+    // What it left is the first process' now.
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
     return status;
 }
 
@@ -338,6 +326,7 @@ int main(int argc, char **argv) {
     uname(&name);
     int is_here = strstr(name.release, "unilith") != NULL;
     most = is_here ? 100000 : 200;
+    CHECK((meminfo = open("/proc/meminfo", O_RDONLY | O_CLOEXEC)) >= 0);
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
         CHECK(!is_here);
     mkdir("/tmp", 0777), mkdir("/tmp/hoard", 0700);

@@ -33,7 +33,7 @@ extern crate std;
 mod fallible;
 pub mod fault;
 
-pub use fallible::{NoMemory, Reserve, attempt, try_box};
+pub use fallible::{NoMemory, Reserve, attempt, make_room, try_box};
 
 use api_lock::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};

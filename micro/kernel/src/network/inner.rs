@@ -108,11 +108,16 @@ impl Host for Inner {
     }
 }
 
+/// What a new stack allocates before anybody uses it: 26 kB, in pieces of up to 10 kB, and less than what comes straight from pages
+/// (`KernelHeap::LARGE`).
+const STACK_BYTES: usize = 31 * 1024;
+
 /// Families of a new stack.
 fn another() -> Result<Vec<Arc<dyn Family>>> {
     if api_alloc::is_low() {
         return Err(ENOMEM);
     }
+    api_alloc::make_room(STACK_BYTES).map_err(|_| ENOMEM)?;
     let mut seed = [0; 24];
     api_plat::entropy(&mut seed);
     let net = Net::new(Box::new(Inner { timer: Timer::new(Arc::new(Alarm)) }), seed);
