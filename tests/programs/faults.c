@@ -8,7 +8,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
 #include <mqueue.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -19,7 +22,9 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -39,6 +44,8 @@
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "netlink.h"
 
 // The file of the faults, which fault is asked for (0: none), and whether it came about in this round.
 static int control, nth, was_hit;
@@ -635,6 +642,115 @@ static void limits(void) {
     CHECK(setgroups(0, NULL) == 0);
 }
 
+// Mounts that show each other: each call makes several, all of them or none.
+static void mounts(void) {
+    mkdir("/tmp/faults/a", 0700), mkdir("/tmp/faults/b", 0700);
+    if (FAULTY(mount("none", "/tmp/faults/a", "tmpfs", 0, "size=64k")) == 0) {
+        CHECK(mkdir("/tmp/faults/a/in", 0700) == 0);
+        if (FAULTY(mount(NULL, "/tmp/faults/a", NULL, MS_SHARED, NULL)) == 0) {
+            if (FAULTY(mount("/tmp/faults/a", "/tmp/faults/b", NULL, MS_BIND | MS_REC, NULL)) == 0) {
+                if (FAULTY(mount("none", "/tmp/faults/a/in", "tmpfs", 0, "size=64k")) == 0)
+                    CHECK(umount2("/tmp/faults/b/in", 0) == 0 && umount2("/tmp/faults/a/in", 0) == -1);
+                CHECK(umount2("/tmp/faults/b", 0) == 0);
+            }
+        }
+        // Without memory for a change it may have become private already.
+        FAULTY(mount(NULL, "/tmp/faults/a", NULL, MS_SLAVE | MS_REC, NULL));
+        CHECK(umount2("/tmp/faults/a", MNT_DETACH) == 0);
+    }
+    CHECK(rmdir("/tmp/faults/a") == 0 && rmdir("/tmp/faults/b") == 0);
+}
+
+// Namespaces of all kinds that a thread can come back from.
+static void spaces(void) {
+    static const struct {
+        int flag;
+        const char *file;
+    } kinds[] = {
+        { CLONE_NEWNS, "/proc/self/ns/mnt" }, { CLONE_NEWUTS, "/proc/self/ns/uts" }, { CLONE_NEWIPC, "/proc/self/ns/ipc" },
+        { CLONE_NEWNET, "/proc/self/ns/net" }, { CLONE_NEWCGROUP, "/proc/self/ns/cgroup" },
+    };
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int before = open(kinds[i].file, O_RDONLY);
+        CHECK(before >= 0);
+        if (FAULTY(unshare(kinds[i].flag)) == 0) {
+            close_if((int)FAULTY(open(kinds[i].file, O_RDONLY)));
+            if (kinds[i].flag == CLONE_NEWNET)
+                close_if((int)FAULTY(socket(AF_INET, SOCK_STREAM, 0)));
+            if (FAULTY(setns(before, kinds[i].flag)) < 0)
+                CHECK(setns(before, kinds[i].flag) == 0);
+        }
+        close(before);
+    }
+    pid_t pid = (pid_t)FAULTY(syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | SIGCHLD, 0, 0, 0, 0));
+    if (pid == 0)
+        _exit(0);
+    int status = 0;
+    if (pid > 0)
+        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void packets(void) {
+    int s = (int)FAULTY(socket(AF_PACKET, SOCK_RAW, htons(3)));
+    if (s < 0)
+        return;
+    struct tpacket_req ring = { 4096, 4, 2048, 8 };
+    struct packet_mreq group = { if_nametoindex("lo"), PACKET_MR_ALLMULTI, 0, { 0 } };
+    struct sockaddr_ll lo = { .sll_family = AF_PACKET, .sll_protocol = htons(3), .sll_ifindex = if_nametoindex("lo") };
+    struct sock_filter all[] = { { BPF_LD | BPF_W | BPF_ABS, 0, 0, 0 }, { BPF_RET | BPF_K, 0, 0, 0xffff } };
+    struct sock_fprog filter = { 2, all };
+    FAULTY(setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter));
+    FAULTY(setsockopt(s, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &group, sizeof group));
+    FAULTY(bind(s, (void *)&lo, sizeof lo));
+    if (FAULTY(setsockopt(s, SOL_PACKET, PACKET_RX_RING, &ring, sizeof ring)) == 0) {
+        void *at = (void *)FAULTY(mmap(NULL, 4 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, s, 0));
+        if (at != MAP_FAILED)
+            CHECK(munmap(at, 4 * 4096) == 0);
+    }
+    static const char frame[60] = { 0 };
+    FAULTY(sendto(s, frame, sizeof frame, 0, (void *)&lo, sizeof lo));
+    close(s);
+}
+
+// A request of rtnetlink and what it is answered: an answer that there is no memory for is lost.
+static long asked(int s, struct request *r) {
+    char answer[4096];
+    struct nlmsghdr *head = (void *)answer;
+    if (send(s, r, r->header.nlmsg_len, 0) < 0 || recv(s, answer, sizeof answer, MSG_DONTWAIT) < 0)
+        return -1;
+    errno = head->nlmsg_type == NLMSG_ERROR ? -*(int *)NLMSG_DATA(head) : 0;
+    return errno ? -1 : 0;
+}
+
+static void links(void) {
+    int s = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    CHECK(s >= 0);
+    struct request r = link_request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, NULL);
+    add_text(&r, IFLA_IFNAME, "fault0");
+    struct rtattr *info = nest(&r, IFLA_LINKINFO);
+    add_text(&r, IFLA_INFO_KIND, "veth");
+    struct rtattr *data = nest(&r, IFLA_INFO_DATA), *other = nest(&r, VETH_INFO_PEER);
+    memset((char *)&r + r.header.nlmsg_len, 0, sizeof(struct ifinfomsg));
+    r.header.nlmsg_len += sizeof(struct ifinfomsg);
+    add_text(&r, IFLA_IFNAME, "fault1");
+    end_nest(&r, other), end_nest(&r, data), end_nest(&r, info);
+    FAULTY(asked(s, &r));
+    int index = link_index("fault0");
+    // Both ends are there, or none.
+    CHECK((index != 0) == (link_index("fault1") != 0));
+    if (index) {
+        struct request up = link_request(RTM_NEWLINK, 0, "fault0");
+        ((struct ifinfomsg *)up.body)->ifi_flags = ((struct ifinfomsg *)up.body)->ifi_change = IFF_UP;
+        FAULTY(asked(s, &up));
+        struct ifaddrmsg m = { .ifa_family = AF_INET, .ifa_prefixlen = 24, .ifa_index = index };
+        struct request own = begin(RTM_NEWADDR, NLM_F_CREATE, &m, sizeof m);
+        add_address(&own, IFA_LOCAL, "10.77.0.1");
+        FAULTY(asked(s, &own));
+        CHECK(delete_link("fault0") == 0 && link_index("fault1") == 0);
+    }
+    close(s);
+}
+
 #define CASE(name) { #name, name }
 static const struct {
     const char *name;
@@ -647,6 +763,7 @@ static const struct {
     CASE(directories), CASE(processes_listed), CASE(watched), CASE(notified), CASE(waited), CASE(locks), CASE(mappings),
     CASE(shared_mappings), CASE(forks), CASE(threads), CASE(programs), CASE(signals), CASE(timers), CASE(queues), CASE(system_v),
     CASE(transfers), CASE(traced), CASE(limits), CASE(keys), CASE(domain),
+    CASE(mounts), CASE(spaces), CASE(packets), CASE(links),
 };
 
 static int descriptors(void) {

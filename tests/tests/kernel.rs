@@ -72,7 +72,7 @@ fn every_request_for_memory_is_refused_in_turn_and_no_call_is_the_worse_for_it()
     let unilith = Unilith::new();
     let machine = unilith_tests::tested_machine();
     let program = unilith_tests::compile(&unilith, &["cc", "-O2", "-pthread"], "faults.c", &[]);
-    let parts = ["fail-nth=on", "keys=on", "landlock=on"].map(|choice| ["--set", choice]).concat();
+    let parts = ["fail-nth=on", "keys=on", "landlock=on", "tun=on"].map(|choice| ["--set", choice]).concat();
     let words = [&["run", "--rm", "--machine", &machine][..], &parts, &[&program]].concat();
     let ran = finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says("all fault tests passed");
     let refused =
