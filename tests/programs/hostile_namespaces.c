@@ -176,10 +176,11 @@ static pid_t start(uint64_t seed) {
     CHECK(child >= 0);
     if (child == 0) {
         state = seed * 0x9e3779b97f4a7c15ULL | 1;
-        setpgid(0, 0);
         work(1 + below(150), 0);
         _exit(0);
     }
+    // Here, for another one may have stopped the child already.
+    CHECK(setpgid(child, child) == 0);
     return child;
 }
 

@@ -273,6 +273,51 @@ fn interfaces_without_end_and_frames_in_circles_leave_the_machine_to_others() {
 }
 
 #[test]
+fn random_requests_of_rtnetlink_and_packets_of_tunnels_end_no_kernel() {
+    passes_with_more_parts("hostile_netlink.c", "hostile netlink: ok");
+}
+
+/// In a machine of that size.
+fn passes_with(size: &[&str], source: &str, says: &str) {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread", "-static"], source, &[]);
+    unilith.program_within(&[size, &[&program]].concat(), PATIENCE).ok().says(says);
+}
+
+#[test]
+fn mounts_in_circles_and_trees_without_a_bottom_end_no_kernel() {
+    passes_with(&["--cpus", "2"], "hostile_mounts.c", "hostile mounts: ok");
+}
+
+#[test]
+fn namespaces_that_are_entered_traced_and_left_at_once_end_no_kernel() {
+    passes_with(&["--cpus", "2"], "hostile_namespaces.c", "hostile namespaces: ok");
+}
+
+#[test]
+fn a_user_gets_nothing_of_another_one_nor_of_the_machine() {
+    passes("hostile_users.c", "hostile users: ok");
+}
+
+#[test]
+fn objects_without_end_leave_a_small_machine_its_memory() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread", "-static"], "hoards.c", &[]);
+    // Each in a machine of its own: what one leaves in pieces is no matter of the next one.
+    for kind in
+        ["mounts", "mount namespaces", "network namespaces", "sockets", "pipes", "zombies", "connections"]
+    {
+        let words = ["-m", "64M", &program, "--", kind];
+        unilith.program_within(&words, PATIENCE).ok().says("hoards: ok");
+    }
+}
+
+#[test]
+fn calls_without_end_let_others_run() {
+    passes_with(&["-m", "1G"], "long_calls.c", "long calls: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }
