@@ -114,6 +114,8 @@ const STACK_BYTES: usize = 31 * 1024;
 
 /// Families of a new stack.
 fn another() -> Result<Vec<Arc<dyn Family>>> {
+    // Blocks of stacks that are gone, which are freed here, may be all the memory there is.
+    ALL.lock().retain(|net| net.strong_count() > 0);
     if api_alloc::is_low() {
         return Err(ENOMEM);
     }
@@ -123,7 +125,6 @@ fn another() -> Result<Vec<Arc<dyn Family>>> {
     let net = Net::new(Box::new(Inner { timer: Timer::new(Arc::new(Alarm)) }), seed);
     net.look(|stack| stack.ip.lo = Loopback::ALONE);
     let mut all = ALL.lock();
-    all.retain(|net| net.strong_count() > 0);
     all.reserve_fallibly(1).map_err(|_| ENOMEM)?;
     all.push(Arc::downgrade(&net));
     let mut families = Vec::from(tcpip::sockets::families(&net));
