@@ -43,7 +43,8 @@ pub use super_block::SuperBlock;
 pub use tree::Copies;
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 
-#[cfg(all(test, feature = "landlock"))]
+#[cfg(test)]
+#[cfg(feature = "landlock")]
 mod landlock_tests;
 #[cfg(test)]
 mod namespace_tests;
