@@ -376,7 +376,7 @@ fn leave(frame: &mut TrapFrame, mut call: Option<(u64, Result<usize>)>) {
         }
         task::current().wait_while_held();
         task::bandwidth::wait_while_throttled(&task::current().process);
-        if task::current().rseq.is_due() {
+        if task::current().rseq.is_due(call.is_some()) {
             calls::rseq::goes_back(task::current(), frame);
         }
         let restart = calls::signals::deliver(frame, call);

@@ -78,16 +78,21 @@ impl Rseq {
         }
     }
 
-    /// There is something to do before the thread is back in the program.
+    /// There is something to do before the thread is back in the program. One that comes from a call was in no sequence.
     #[inline]
-    pub fn is_due(&self) -> bool {
+    pub fn is_due(&self, in_call: bool) -> bool {
+        if in_call {
+            self.take_interrupt();
+        }
         let is_elsewhere = || self.cpu.load(Relaxed) != api_plat::cpu();
         self.area() != 0 && (self.is_interrupted.load(Relaxed) || is_elsewhere())
     }
 
     /// Takes what [`Rseq::interrupt`] left.
     pub fn take_interrupt(&self) -> bool {
-        self.is_interrupted.swap(false, Relaxed)
+        let before = self.is_interrupted.load(Relaxed);
+        self.is_interrupted.store(false, Relaxed);
+        before
     }
 
     /// The processor that the area is to name; `None` where it does already.

@@ -7,6 +7,8 @@
 
 use crate::Task;
 use crate::files;
+use crate::pids::Pid;
+use crate::processes;
 use crate::wait::{self, RESTART};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -59,7 +61,8 @@ enum State {
 
 struct Notification {
     id: u64,
-    task: Arc<Task>,
+    /// The thread that waits, which keeps its number meanwhile.
+    tid: Pid,
     data: Data,
     state: State,
 }
@@ -118,7 +121,6 @@ impl Notifications {
 
     /// The running thread's call waits for an answer. `RESTART`: a signal came first; `ENOSYS`: nobody listens.
     pub fn ask(&self, task: &Task, data: &Data) -> Result<Answer> {
-        let own = task.process.task(task.tid).ok_or(ENOSYS)?;
         let id = {
             let mut inner = self.inner.lock();
             if inner.is_closed {
@@ -128,7 +130,7 @@ impl Notifications {
             let id = inner.next_id;
             inner.next_id = id.wrapping_add(1);
             inner.requests += 1;
-            inner.pending.push(Notification { id, task: own, data: *data, state: State::New });
+            inner.pending.push(Notification { id, tid: task.tid, data: *data, state: State::New });
             id
         };
         let result = self.wait_for_answer(task, id);
@@ -192,7 +194,7 @@ impl Listener {
             let new = inner.pending.iter_mut().find(|notification| matches!(notification.state, State::New));
             let new = new.ok_or(ENOENT)?;
             new.state = State::Received;
-            Ok((new.id, new.task.tid.here(), new.data))
+            Ok((new.id, new.tid.here(), new.data))
         });
         let (id, pid, data) = match taken {
             // Linux does not make it again.
@@ -281,7 +283,7 @@ impl Listener {
             let mut inner = self.0.inner.lock();
             let notification = inner.find(id).ok_or(ENOENT)?;
             match notification.state {
-                State::Received => notification.task.clone(),
+                State::Received => processes::task(notification.tid).ok_or(ENOENT)?,
                 _ => return Err(EINPROGRESS),
             }
         };
