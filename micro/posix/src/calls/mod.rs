@@ -17,11 +17,11 @@ pub use calls_ipc::futex;
 pub use calls_ipc::message_queues;
 #[cfg(feature = "sysv-ipc")]
 pub use calls_ipc::sysv;
-pub use calls_memory::{barriers, memory, numa, process_memory};
 #[cfg(feature = "keys")]
 pub use calls_keys as keys;
 #[cfg(feature = "landlock")]
 pub use calls_landlock as landlock;
+pub use calls_memory::{barriers, memory, numa, process_memory};
 pub use calls_process::{
     arch, children, clone, descriptor_memory, end, exec, identity, kcmp, limits, namespaces, pidfd, prctl,
     ptrace, rseq, scheduling, seccomp, signals, system, time,

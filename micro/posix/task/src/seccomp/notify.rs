@@ -134,12 +134,7 @@ impl Notifications {
             id
         };
         let result = self.wait_for_answer(task, id);
-        let ended = {
-            let mut inner = self.inner.lock();
-            let index = inner.pending.iter().position(|notification| notification.id == id);
-            index.map(|index| inner.pending.remove(index))
-        };
-        drop(ended);
+        self.inner.lock().pending.retain(|notification| notification.id != id);
         result
     }
 
