@@ -425,7 +425,9 @@ type Case<'a> = (&'a str, &'a dyn Fn(&mut Value), &'a str);
 fn an_annotation_chooses_what_the_kernel_is_made_of_and_the_score_is_the_processs() {
     let Some(engine) = engine() else { return };
     // The kernel of `run`, which is there.
-    for (id, choice, says) in [("with", "tun=on", "there"), ("without", "tun=off, ipv6=off", "none")] {
+    for (id, choice, says) in
+        [("with", "tun=on", "there"), ("without", "tun=off, ipv6=off,overlayfs=off", "none")]
+    {
         engine.bundle(
             id,
             "if [ -e /dev/net/tun ]; then echo there; else echo none; fi; sleep 100",
