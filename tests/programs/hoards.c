@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
+#include <linux/rtnetlink.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -33,8 +34,6 @@
 #include <netinet/in.h>
 #include <time.h>
 #include <unistd.h>
-
-
 
 static int most;
 
@@ -116,6 +115,20 @@ static int unread_datagrams(int i) {
     if (i % 2 == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0)
         return 0;
     while (send(ends[0], bytes, i % 4 < 2 ? 100 : sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+    return 1;
+}
+
+// Answers of netlink, which the kernel makes, until there is no room for more.
+static int unread_answers(int i) {
+    int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    if (i >= most || fd < 0)
+        return 0;
+    struct {
+        struct nlmsghdr header;
+        struct rtgenmsg about;
+    } request = {{sizeof request, RTM_GETADDR, NLM_F_REQUEST | NLM_F_DUMP, 0, 0}, {AF_UNSPEC}};
+    for (int n = 0; n < 1000 && send(fd, &request, sizeof request, 0) > 0; n++)
         ;
     return 1;
 }
@@ -277,7 +290,7 @@ static const struct kind all[] = {
     {"mounts", mounts}, {"binds", binds}, {"mount namespaces", mount_namespaces}, {"uts namespaces", uts_namespaces}, {"ipc namespaces", ipc_namespaces},
     {"network namespaces", network_namespaces}, {"cgroup namespaces", cgroup_namespaces}, {"pid namespaces", pid_namespaces},
     {"user namespaces", user_namespaces}, {"sockets", sockets_of_all_kinds}, {"filters", filters}, {"seccomp filters", seccomp_filters},
-    {"packet rings", packet_rings}, {"unread datagrams", unread_datagrams}, {"pipes", pipes}, {"watches", watches},
+    {"packet rings", packet_rings}, {"unread datagrams", unread_datagrams}, {"unread answers", unread_answers}, {"pipes", pipes}, {"watches", watches},
     {"events", events}, {"attributes", attributes}, {"links", links}, {"timers", timers}, {"timer descriptors", timer_descriptors}, {"polled", polled},
     {"queued signals", queued_signals}, {"segments", segments}, {"semaphores", semaphores}, {"messages", messages}, {"record locks", record_locks},
     {"zombies", zombies}, {"pidfds", pidfds}, {"threads", threads}, {"mappings", mappings}, {"groups", groups}, {"connections", connections},

@@ -61,6 +61,11 @@ const SHORTEST: usize = size_of::<Links>();
 const SHORTEST_HOLE: usize = 2 * PAGE;
 /// A hole begins and ends where one of these does, or its region.
 const PAGE: usize = 4096;
+/// Regions too short for a hole, in pages: what one live block kept of a longer one, and what there was while pages were short. They
+/// are given back whole.
+const SHORT_REGIONS: [usize; 2] = [2 * PAGE, PAGE];
+/// So many free blocks of a region's class are looked at for one that is a whole region: others of just that length are few.
+const LOOKED_AT: usize = 1024;
 
 /// The allocator.
 pub struct Tlsf {
@@ -68,6 +73,8 @@ pub struct Tlsf {
     second: [u16; FIRST],
     lists: [[*mut Header; SECOND]; FIRST],
     statistics: Statistics,
+    /// Free blocks that are whole [`SHORT_REGIONS`].
+    short_regions: usize,
 }
 
 // SAFETY: the pointers lead into regions that belong to this heap alone.
@@ -125,6 +132,14 @@ unsafe fn after(block: *mut Header) -> *mut Header {
     unsafe { payload(block).add(length(block)).cast() }
 }
 
+/// Whether a block is all of a region that is too short for a hole.
+unsafe fn is_short_region(block: *mut Header) -> bool {
+    // SAFETY: live header.
+    let whole = unsafe { length(block) } + 2 * HEADER;
+    // SAFETY: as above; a block of such a length is followed by a header.
+    SHORT_REGIONS.contains(&whole) && unsafe { (*block).before.is_null() && length(after(block)) == 0 }
+}
+
 impl Default for Tlsf {
     fn default() -> Self {
         Tlsf::new()
@@ -138,6 +153,7 @@ impl Tlsf {
             second: [0; FIRST],
             lists: [[null_mut(); SECOND]; FIRST],
             statistics: Statistics { total: 0, used: 0, blocks: 0, scraps: 0 },
+            short_regions: 0,
         }
     }
 
@@ -149,6 +165,7 @@ impl Tlsf {
         unsafe {
             (*block).word |= FREE;
             self.statistics.scraps += scrap(block);
+            self.short_regions += usize::from(is_short_region(block));
             let (i, j) = class_of(length(block));
             let head = self.lists[i][j];
             links(block).write(Links { next: head, previous: null_mut() });
@@ -168,6 +185,7 @@ impl Tlsf {
         // SAFETY: a free block is in the list of its class, so its links lead to free blocks or nowhere.
         unsafe {
             self.statistics.scraps -= scrap(block);
+            self.short_regions -= usize::from(is_short_region(block));
             let Links { next, previous } = links(block).read();
             if !next.is_null() {
                 (*links(next)).previous = previous;
@@ -277,6 +295,30 @@ impl Tlsf {
             self.statistics.used -= 2 * HEADER;
             Some((at(start), end - start))
         }
+    }
+
+    /// A region without a live block in which no hole can be.
+    fn take_short_region(&mut self) -> Option<(*mut u8, usize)> {
+        if self.short_regions == 0 {
+            return None;
+        }
+        for size in SHORT_REGIONS {
+            let (i, j) = class_of(size - 2 * HEADER);
+            let mut block = self.lists[i][j];
+            for _ in 0..LOOKED_AT {
+                if block.is_null() {
+                    break;
+                }
+                // SAFETY: lists hold free blocks.
+                unsafe {
+                    if is_short_region(block) {
+                        return self.take_hole(block);
+                    }
+                    block = (*links(block)).next;
+                }
+            }
+        }
+        None
     }
 
     /// Merges a used block with its free neighbours and puts it into its list.
@@ -389,7 +431,7 @@ unsafe impl Heap for Tlsf {
                 }
             }
         }
-        None
+        self.take_short_region()
     }
 
     fn region_for(&self, layout: Layout) -> usize {

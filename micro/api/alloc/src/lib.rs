@@ -243,6 +243,16 @@ impl<H: Heap> KernelHeap<H> {
         if block.is_null() && self.reclaim() > 0 { (self.pages.take)(count) } else { block }
     }
 
+    /// A block of a region, which is added where none has room.
+    fn take_small(&self, layout: Layout) -> *mut u8 {
+        let mut heap = self.heap.lock();
+        let block = heap.alloc(layout);
+        if !block.is_null() || !self.grow(&mut heap, layout) {
+            return block;
+        }
+        heap.alloc(layout)
+    }
+
     fn is_large(layout: &Layout) -> bool {
         layout.size() >= Self::LARGE && layout.align() <= PAGE
     }
@@ -255,12 +265,9 @@ unsafe impl<H: Heap + Send> GlobalAlloc for KernelHeap<H> {
         if Self::is_large(&layout) {
             return self.take_large(layout);
         }
-        let mut heap = self.heap.lock();
-        let block = heap.alloc(layout);
-        if !block.is_null() || !self.grow(&mut heap, layout) {
-            return block;
-        }
-        heap.alloc(layout)
+        let block = self.take_small(layout);
+        // Pages that are free may be apart from each other, with free memory of the heap between them.
+        if block.is_null() && self.reclaim() > 0 { self.take_small(layout) } else { block }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

@@ -11,6 +11,7 @@ use abi::{Result, errno::*};
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Inode, Mounts};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -343,11 +344,17 @@ impl Mount {
     /// Keeps a dentry, first come first gone.
     pub(crate) fn cache(&self, dentry: &Arc<Dentry>) {
         let mut cache = self.cache.lock();
-        let slot = cache.next;
-        cache.next = (slot + 1) % CACHED;
+        let mut slot = cache.next;
         if cache.ring.len() <= slot {
-            cache.ring.resize(slot + 1, None);
+            if cache.ring.reserve_fallibly(1).is_ok() {
+                cache.ring.push(None);
+            } else if cache.ring.is_empty() {
+                return;
+            }
+            // As many as there is memory for: the oldest goes.
+            slot = slot.min(cache.ring.len() - 1);
         }
+        cache.next = (slot + 1) % CACHED;
         dentry.cache_slot.store(slot as u32, Ordering::Relaxed);
         let old = cache.ring[slot].replace(dentry.clone());
         if let Some(old) = &old {

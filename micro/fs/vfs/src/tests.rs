@@ -167,7 +167,7 @@ fn permissions_are_the_owners_the_groups_and_the_others() {
     w.walk().lookup(b"/private/f", true).unwrap().inode().set_attr(&owner).unwrap();
     assert_eq!(open(1), Ok(()));
     assert_eq!(open(0), Err(EACCES));
-    assert_eq!(ops::create(&w.user(), b"/private/n", FileType::CharDevice, 0, 0).err(), Some(EPERM));
+    assert_eq!(ops::create(&w.user(), b"/private/n", FileType::CharDevice, 0, 0x103).err(), Some(EPERM));
 }
 
 fn unlink_as_user(w: &World) -> abi::Result<()> {
