@@ -333,7 +333,6 @@ fn what_a_machine_is_missing_is_below_ps_and_in_inspect_with_advice() {
     let mut unilith = Unilith::with_guest(
         &Script::new()
             .status("started 1000")
-            .status("missing 334")
             .status("missing 425")
             .status("listening tcp 6379")
             .wait_for_break()
