@@ -175,6 +175,8 @@ static pid_t start(uint64_t seed) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        // What it starts is to be in its group, and ends with that.
+        setpgid(0, 0);
         state = seed * 0x9e3779b97f4a7c15ULL | 1;
         work(1 + below(150), 0);
         _exit(0);

@@ -698,6 +698,25 @@ static void borrowed_thread(void)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 9);
 }
 
+// A thread that is asked to stop and killed before it looks at either ends.
+static void killed_before_it_stops(void)
+{
+	int status;
+	for (int i = 0; i < 20; i++) {
+		pid_t pid = fork();
+		if (pid == 0)
+			for (;;)
+				;
+		CHECK(ptrace(PTRACE_SEIZE, pid, NULL, 0L) == 0);
+		go(PTRACE_INTERRUPT, pid, 0);
+		CHECK(kill(pid, SIGKILL) == 0);
+		do
+			status = wait_for(pid);
+		while (WIFSTOPPED(status));
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	}
+}
+
 static void run(const char *name, void (*test)(void))
 {
 	test();
@@ -723,6 +742,7 @@ int main(int argc, char **argv)
 	run("rights", rights);
 	run("threads", threads);
 	run("borrowed thread", borrowed_thread);
+	run("killed before it stops", killed_before_it_stops);
 	printf("all ptrace tests passed\n");
 	return 0;
 }

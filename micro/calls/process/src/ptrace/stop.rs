@@ -259,7 +259,8 @@ pub fn wait_while_stopped(task: &Task, frame: &mut TrapFrame) -> bool {
     let mut changed = false;
     loop {
         let process = &task.process;
-        if process.is_ending() || process.only().is_some_and(|only| only != task.tid) {
+        // Who is killed stands still for nobody, whatever a tracer asks for meanwhile.
+        if is_killed(task) || process.only().is_some_and(|only| only != task.tid) {
             return changed;
         }
         let stopped_by = process.signals.stopped_by();
