@@ -303,8 +303,19 @@ fn a_user_gets_nothing_of_another_one_nor_of_the_machine() {
 fn objects_without_end_leave_a_small_machine_its_memory() {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-pthread", "-static"], "hoards.c", &[]);
-    // One kind after the other: what one leaves in pieces is memory of the next one.
-    unilith.program_within(&["-m", "64M", &program], PATIENCE).ok().says("hoards: ok");
+    for kind in [
+        "mounts",
+        "mount namespaces",
+        "network namespaces",
+        "sockets",
+        "unread answers",
+        "pipes",
+        "zombies",
+        "connections",
+    ] {
+        let words = ["-m", "64M", &program, "--", kind];
+        unilith.program_within(&words, PATIENCE).ok().says("hoards: ok");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use abi::setting::Setting;
 use alloc::format;
 use alloc::sync::Weak;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Inode, SetAttr};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -92,8 +93,15 @@ fn with_segments<T>(f: impl FnOnce(&mut Table<Segment>) -> Result<T>) -> Result<
     let is_forced = REMOVAL_IS_FORCED[0].get() != 0;
     let goes = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 || is_forced && o.value.is_orphan();
     let gone = |o: &Object<Segment>| o.value.mappings() == 0 && goes(o);
-    let dead: Vec<i32> = segments.objects.iter().filter(|(_, o)| gone(o)).map(|(id, _)| *id).collect();
-    let dead: Vec<_> = dead.iter().filter_map(|id| segments.remove(*id)).collect();
+    let (mut dead, mut from) = (Vec::new(), 0);
+    while let Some(id) = segments.objects.range(from..).find(|(_, o)| gone(o)).map(|(id, _)| *id) {
+        // What there is no room for goes with the next call.
+        if dead.reserve_fallibly(1).is_err() {
+            break;
+        }
+        dead.extend(segments.remove(id));
+        from = id + 1;
+    }
     let result = f(&mut segments);
     drop(segments);
     drop(dead);

@@ -176,9 +176,11 @@ impl Set {
         let mut changed = false;
         {
             let mut state = self.state.lock();
-            let of_process: Vec<((i32, usize), i32)> =
-                state.undo.range((pid, 0)..(pid, usize::MAX)).map(|(key, change)| (*key, *change)).collect();
-            for (key, change) in of_process {
+            let next = |state: &State| {
+                let first = state.undo.range((pid, 0)..(pid, usize::MAX)).next();
+                first.map(|(key, change)| (*key, *change))
+            };
+            while let Some((key, change)) = next(&state) {
                 state.undo.remove(&key);
                 if let Some(semaphore) = state.semaphores.get_mut(key.1) {
                     let value = (semaphore.value + change).clamp(0, MAX_VALUE);
@@ -367,7 +369,12 @@ fn find(id: i32, wanted: u32) -> Result<Arc<Set>> {
 fn read_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<usize> {
     let set = find(id, READ)?;
     if command == GETALL {
-        let values: Vec<u16> = set.state.lock().semaphores.iter().map(|s| s.value as u16).collect();
+        let mut values: Vec<u16> = Vec::new();
+        {
+            let state = set.state.lock();
+            values.reserve_exact_fallibly(state.semaphores.len()).map_err(|_| ENOMEM)?;
+            values.extend(state.semaphores.iter().map(|s| s.value as u16));
+        }
         call.ptr::<u16>(3).write_slice(&values)?;
         return Ok(0);
     }
