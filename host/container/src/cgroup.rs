@@ -92,6 +92,16 @@ fn below(path: &Path) -> PathBuf {
     path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
 }
 
+/// One that is there already is used.
+fn make_group(path: &Path) -> Result<()> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            Err(file("cannot make the control group", path)(e))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A group of version 2 has the controllers that the one above it gives to those below it (cgroup-v2.rst, "Enabling and Disabling").
 fn make_unified(place: &Path, below: &Path) -> Result<()> {
     let mut at = place.to_path_buf();
@@ -106,12 +116,7 @@ fn make_unified(place: &Path, below: &Path) -> Result<()> {
             let _ = fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"));
         }
         at.push(name);
-        match fs::create_dir(&at) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(file("cannot make the control group", &at)(e));
-            }
-            _ => {}
-        }
+        make_group(&at)?;
     }
     Ok(())
 }
@@ -122,12 +127,7 @@ fn make_cpuset(place: &Path, below: &Path) -> Result<()> {
     for name in below.components() {
         let above = at.clone();
         at.push(name);
-        match fs::create_dir(&at) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(file("cannot make the control group", &at)(e));
-            }
-            _ => {}
-        }
+        make_group(&at)?;
         for part in ["cpuset.cpus", "cpuset.mems"] {
             let mine = fs::read_to_string(at.join(part)).unwrap_or_default();
             if mine.trim().is_empty() {
