@@ -6,7 +6,7 @@ pub mod choices;
 pub mod malloc;
 mod stale;
 
-pub use choices::features;
+pub use choices::{features, pair};
 
 use crate::{
     fault::{Fault, Result, file},

@@ -273,12 +273,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let hosts = flags.add_host.iter().map(|text| host(text)).collect::<Result<Vec<_>>>()?;
     let labels = labels(flags)?;
-    let mut set = BTreeMap::new();
-    for choice in &flags.set {
-        let (key, value) =
-            choice.split_once('=').ok_or_else(|| Fault::new(format!("--set {choice}: write KEY=VALUE")))?;
-        set.insert(key.to_string(), value.to_string());
-    }
+    let mut set = flags.set.iter().map(|text| kernel::pair(text)).collect::<Result<BTreeMap<_, _>>>()?;
     crate::malloc::check(flags, &mut set)?;
     if let Some(disk) = disks.first()
         && set.entry("ext4".into()).or_insert_with(|| "on".into()) != "on"

@@ -171,6 +171,12 @@ pub fn choice(key: &str) -> Option<&'static Choice> {
     CHOICES.iter().find(|choice| choice.key == key)
 }
 
+/// Key and value of a choice as `--set` takes it.
+pub fn pair(text: &str) -> Result<(String, String)> {
+    let pair = text.split_once('=').ok_or_else(|| Fault::new(format!("--set {text}: write KEY=VALUE")))?;
+    Ok((pair.0.to_string(), pair.1.to_string()))
+}
+
 /// The value of every choice; the error names what is unknown.
 pub fn values(set: &BTreeMap<String, String>) -> Result<BTreeMap<&'static str, Value>> {
     if let Some(unknown) = set.keys().find(|key| choice(key).is_none()) {

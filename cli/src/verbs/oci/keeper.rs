@@ -539,14 +539,11 @@ pub fn kernel(container: &Container) -> Result<kernel::Kernel> {
 
 /// What its kernel is made of: `unilith.set` has choices as `--set` takes them, with commas between them.
 fn features(container: &Container) -> Result<Vec<&'static str>> {
-    let wrong = |why: String| Fault::new(format!("annotation unilith.set: {why}"));
-    let mut set = BTreeMap::new();
-    for choice in container.choice("set").into_iter().flat_map(|text| text.split(',')) {
-        let (key, value) =
-            choice.split_once('=').ok_or_else(|| wrong(format!("{choice:?}: write KEY=VALUE,KEY=VALUE")))?;
-        set.insert(key.trim().to_string(), value.trim().to_string());
-    }
-    kernel::container_features(&set).map_err(|fault| wrong(fault.message))
+    let choices = container.choice("set").into_iter().flat_map(|text| text.split(','));
+    let trimmed = |(key, value): (String, String)| (key.trim().to_string(), value.trim().to_string());
+    let set = choices.map(|text| kernel::pair(text).map(trimmed)).collect::<Result<BTreeMap<_, _>>>();
+    set.and_then(|set| kernel::container_features(&set))
+        .map_err(|fault| Fault::new(format!("annotation unilith.set: {}", fault.message)))
 }
 
 /// An archive of nothing, in the format "newc": the machine's root is a volume.
