@@ -162,10 +162,7 @@ pub struct Flags {
     /// What the machine is
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
-    /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// with on|off: smp, ipv6, dhcp, e1000, nvme, ext4, vsock, xen, unix, packet, tun, overlay, programs, trace, sysv-ipc, aio, io_uring, mqueue, inotify, keys, landlock, volumes, overlayfs; and of a
-    /// program of --static its malloc: alloc.program=musl|tlsf|buddy|mimalloc|tiny|region|guard; may repeat
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", help = kernel::choices::help())]
     pub set: Vec<String>,
     /// Take a heap library of the kernel's for the program's malloc; `guard` finds misuse of memory. Of a program of --static
     /// it is --set alloc.program=NAME

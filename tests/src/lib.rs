@@ -6,6 +6,7 @@
 //! as there are processors (`./unilith test` sees to that): they boot machines, most of which have one processor. Every test has a
 //! state directory of its own and shares the user's cache.
 
+pub mod covering;
 pub mod engine;
 pub mod guest;
 pub mod memcached;

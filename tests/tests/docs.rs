@@ -50,6 +50,30 @@ fn the_page_of_system_calls_is_the_table() {
 }
 
 #[test]
+fn the_table_of_choices_has_every_choice() {
+    let list = Unilith::new().run(&["menu", "--list", "--json"]).ok().out;
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&list).expect("the list is JSON");
+    let page = fs::read_to_string(root().join("docs/explanation/micro.md")).expect("the page is there");
+    // A line may be of two choices: `alloc`, `sched`.
+    let lines: Vec<[&str; 2]> = page
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix('|')?.split('|');
+            Some([cells.next()?, cells.next()?])
+        })
+        .collect();
+    for row in &rows {
+        let named = |word: &serde_json::Value| format!("`{}`", word.as_str().expect("a word"));
+        let key = named(&row["key"]);
+        let line = lines.iter().find(|[keys, _]| keys.contains(&key));
+        let values = line.unwrap_or_else(|| panic!("docs/explanation/micro.md has no line for {key}"))[1];
+        for value in row["values"].as_array().expect("values").iter().map(named) {
+            assert!(values.contains(&value), "docs/explanation/micro.md: {key} has no {value}");
+        }
+    }
+}
+
+#[test]
 fn the_page_of_host_calls_is_the_filters_table() {
     let mut text = String::from(
         "# Host calls of a process machine\n\n\

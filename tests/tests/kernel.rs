@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The micro kernel's choices: machines, allocators, schedulers, and what is in the image.
+//! The micro kernel on each kind of machine, what is in its image, and how programs are fed and end.
 
 use std::{
     fs::{self, File},
@@ -29,40 +29,6 @@ fn every_kind_of_machine_may_have_more_memory_than_its_host() {
             .lines()
             .find_map(|line| line.strip_prefix("Mem:")?.split_whitespace().next()?.parse::<u64>().ok());
         assert!((508..=512).contains(&total.unwrap_or(0)), "{ran}");
-    }
-}
-
-#[test]
-fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_the_image() {
-    let unilith = Unilith::new();
-    // Each kernel is built once and cached.
-    let machine = unilith_tests::tested_machine();
-    // Every value of each choice once: a kernel takes a minute to build.
-    let choices = [
-        ("tlsf", "preemptive", "off"),
-        ("buddy", "cooperative", "on"),
-        ("mimalloc", "preemptive", "off"),
-        ("tiny", "cooperative", "off"),
-        ("region", "preemptive", "off"),
-    ];
-    for (alloc, sched, check) in choices {
-        let set = [format!("alloc={alloc}"), format!("sched={sched}"), format!("heap-check={check}")];
-        let name = format!("{alloc}-{sched}");
-        let mut words = vec!["run", "--machine", &machine, "--name", &name];
-        words.extend(set.iter().flat_map(|choice| ["--set", choice]));
-        words.extend(["busybox", "echo", "hello"]);
-        finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says("hello");
-        let kernel = unilith.inspect(&name)["symbols"].as_str().unwrap().to_string();
-        let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out;
-        let has = |part: &str| symbols.lines().any(|l| l.contains(part));
-        for (other, ..) in choices {
-            assert_eq!(has(&format!("alloc_{other}::")), other == alloc, "{name}: {other}");
-        }
-        assert_eq!(has("alloc_checked::"), check == "on", "{name}: checks");
-        assert!(!has("unilith_fault_is_due"), "{name}: faults are for a test alone");
-        for (part, value) in [("sched_preempt::", "preemptive"), ("sched_coop::", "cooperative")] {
-            assert_eq!(has(part), value == sched, "{name}: {part}");
-        }
     }
 }
 

@@ -171,6 +171,24 @@ pub fn choice(key: &str) -> Option<&'static Choice> {
     CHOICES.iter().find(|choice| choice.key == key)
 }
 
+/// What `--help` says of `--set`.
+pub fn help() -> String {
+    let values = |choice: &Choice| choice.values.iter().map(|(value, _)| *value).collect::<Vec<_>>();
+    let is_switch = |choice: &&Choice| matches!(values(choice)[..], ["on", "off"] | ["off", "on"]);
+    let is_of_kernel = |choice: &&Choice| choice.key != PROGRAM_ALLOCATOR;
+    let named = CHOICES.iter().filter(is_of_kernel).filter(|choice| !is_switch(choice));
+    let named: Vec<String> =
+        named.map(|choice| format!("{}={}", choice.key, values(choice).join("|"))).collect();
+    let switches: Vec<&str> = CHOICES.iter().filter(is_switch).map(|choice| choice.key).collect();
+    let program = choice(PROGRAM_ALLOCATOR).map_or(String::new(), |choice| values(choice).join("|"));
+    format!(
+        "Choose a part of the kernel: {}; with on|off: {}; and of a program of --static its malloc: \
+         {PROGRAM_ALLOCATOR}={program}; `unilith menu --list` says what each is; may repeat",
+        named.join(", "),
+        switches.join(", "),
+    )
+}
+
 /// Key and value of a choice as `--set` takes it.
 pub fn pair(text: &str) -> Result<(String, String)> {
     let pair = text.split_once('=').ok_or_else(|| Fault::new(format!("--set {text}: write KEY=VALUE")))?;

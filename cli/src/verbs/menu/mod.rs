@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith menu`: choose the kernel's parts on a terminal, and write them into a project's settings file.
 
+mod list;
 mod project;
 mod screen;
 mod state;
@@ -36,6 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 Examples:
   unilith menu                  # of the unilith.toml here
   unilith menu -o cache redis   # writes cache/unilith.toml; then: cd cache && unilith run
+  unilith menu --list           # every choice with its values, without a terminal
 
 Choices that cannot be together are explained, and neither written nor built. Without a terminal the same is
 `unilith run --set KEY=VALUE`, or `[set]` in unilith.toml.")]
@@ -46,15 +48,24 @@ pub struct Args {
     /// The directory of the unilith.toml that is written for a program [default: this one]
     #[arg(short, long, value_name = "DIR", requires = "program")]
     output: Option<PathBuf>,
+    /// Print the choices of every kernel, each with its values (the default first) and what it needs, and leave
+    #[arg(long, conflicts_with_all = ["program", "output"])]
+    list: bool,
+    /// With --list: as JSON
+    #[arg(long, requires = "list")]
+    json: bool,
     #[command(flatten)]
     flags: Flags,
 }
 
 pub fn act(args: &Args) -> Result<u8> {
+    if args.list {
+        return list::act(args.json);
+    }
     if !isatty(io::stdin()) || !isatty(io::stdout()) {
         return Err(Fault::new(format!(
-            "menu needs a terminal for its input and its output; without one choose with `unilith run --set KEY=VALUE` or \
-             `[set]` in {PROJECT_FILE}, and `unilith size` lists what an image is made of"
+            "menu needs a terminal for its input and its output; without one `unilith menu --list` prints the choices, \
+             `unilith run --set KEY=VALUE` or `[set]` in {PROJECT_FILE} chooses, and `unilith size` lists what an image is made of"
         )));
     }
     if args.flags.kernel == KernelKind::Linux {

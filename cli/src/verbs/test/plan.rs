@@ -45,8 +45,9 @@ const ON_PROCESS_MACHINES: [&str; 28] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 10] = [
+const WITH_LONG: [&str; 11] = [
     "clients",
+    "combinations",
     "disk",
     "fuzz",
     "kubernetes",

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The micro kernel's choices together: every two values of two choices meet in a kernel that is built and boots, or are
+//! refused with a reason.
+
+use std::{collections::BTreeSet, process::Command};
+use unilith_tests::{
+    BUILD_KERNEL, Unilith,
+    covering::{Choices, Row},
+    finish, tested_machine,
+};
+
+/// What the program prints when pipes, files and processes work.
+const SCRIPT: &str = "echo one two > /tmp/words; (cat /tmp/words; echo three) | wc -w; exit 7";
+
+fn choices(unilith: &Unilith) -> Choices {
+    let list = unilith.run(&["menu", "--list", "--json"]).ok().out;
+    let mut choices = Choices::read(&list);
+    // A program that is not linked with the kernel has no other use for it.
+    choices.add_need("nvme", "ext4");
+    choices
+}
+
+fn value<'a>(row: &'a Row, key: &str) -> &'a str {
+    row.iter()
+        .find(|(known, _)| known == key)
+        .map(|(_, value)| value.as_str())
+        .expect("a row has all choices")
+}
+
+/// Builds the kernel, runs a shell on it, and looks for what it is to have and to be without.
+fn boots(unilith: &Unilith, number: usize, row: &Row) {
+    let (machine, name) = (tested_machine(), format!("row-{number}"));
+    let set: Vec<String> = row.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    eprintln!("{name}: {}", set.join(" "));
+    let mut words = vec!["run", "--machine", &machine, "--network", "none", "--name", &name];
+    words.extend(set.iter().flat_map(|choice| ["--set", choice]));
+    words.extend(["busybox", "sh", "-c", SCRIPT]);
+    let ran = finish(&mut unilith.command(&words), BUILD_KERNEL);
+    assert!(ran.code == Some(7) && ran.out.trim() == "3", "{}: {ran}", set.join(" "));
+    let kernel = unilith.inspect(&name)["symbols"].as_str().expect("the kernel is named").to_string();
+    let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out;
+    let has = |part: &str| symbols.lines().any(|line| line.contains(part));
+    for alloc in ["tlsf", "buddy", "mimalloc", "tiny", "region"] {
+        assert_eq!(has(&format!("alloc_{alloc}::")), value(row, "alloc") == alloc, "{name}: {alloc}");
+    }
+    for (part, key, chosen) in [
+        ("alloc_checked::", "heap-check", "on"),
+        ("sched_preempt::", "sched", "preemptive"),
+        ("sched_coop::", "sched", "cooperative"),
+        ("unilith_fault_is_due", "fail-nth", "on"),
+        ("calls::sysv", "sysv-ipc", "on"),
+        ("mqueue::", "mqueue", "on"),
+        ("calls_keys::", "keys", "on"),
+    ] {
+        assert_eq!(has(part), value(row, key) == chosen, "{name}: {part}");
+    }
+    unilith.run(&["rm", &name]).ok();
+}
+
+/// A kernel takes a minute to build: of the rows one with each allocator, in which the other choices differ, too.
+#[test]
+fn kernels_of_each_allocator_with_other_choices_boot_and_have_what_was_chosen_alone() {
+    let unilith = Unilith::new();
+    let mut seen = BTreeSet::new();
+    for (number, row) in choices(&unilith).rows().iter().enumerate() {
+        if seen.insert(value(row, "alloc").to_string()) {
+            boots(&unilith, number, row);
+        }
+    }
+    assert_eq!(seen.len(), 5, "{seen:?}");
+}
+
+#[test]
+fn every_pair_of_choices_that_cannot_be_together_is_refused_with_both_names() {
+    let unilith = Unilith::new();
+    let refused = choices(&unilith).refused();
+    assert!(refused.len() > 10, "{refused:?}");
+    for pair in refused {
+        let set = pair.clone().map(|(key, value)| format!("{key}={value}"));
+        let mut words = vec!["run", "--rm", "--network", "none"];
+        words.extend(set.iter().flat_map(|choice| ["--set", choice]));
+        words.push("busybox");
+        let said = unilith.run(&words).fails_with(&["--set"]);
+        // Of what needs a third, the third is named.
+        assert!(set.iter().any(|choice| said.err.contains(choice.as_str())), "{set:?}: {said}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "builds a kernel for each of some twenty rows"]
+    fn every_two_values_of_two_choices_meet_in_a_kernel_that_boots() {
+        let unilith = Unilith::new();
+        for (number, row) in choices(&unilith).rows().iter().enumerate() {
+            boots(&unilith, number, row);
+        }
+    }
+}
