@@ -282,6 +282,16 @@ static void interfaces_can_be_told_to_be_as_they_are(void) {
     CHECK(close(s) == 0);
 }
 
+static void nothing_is_spliced_into_a_pidfd(void) {
+    // Refused at once, although there is nothing in the pipe to wait for.
+    int ends[2], process = syscall(SYS_pidfd_open, getpid(), 0);
+    CHECK(process >= 0 && pipe(ends) == 0);
+    alarm(20);
+    CHECK(FAILS(splice(ends[0], NULL, process, NULL, 1, 0), EINVAL) && FAILS(splice(process, NULL, ends[1], NULL, 1, 0), EINVAL));
+    alarm(0);
+    CHECK(close(process) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 int main(void) {
     // A file system in memory, which every Linux has there.
     char directory[] = "/dev/shm/likenessXXXXXX";
@@ -296,6 +306,7 @@ int main(void) {
     mappings_have_policies();
     zombies_say_how_they_were_scheduled();
     interfaces_can_be_told_to_be_as_they_are();
+    nothing_is_spliced_into_a_pidfd();
     CHECK(chdir("/") == 0 && rmdir(directory) == 0);
     puts("all likeness tests of LTP passed");
 }

@@ -339,6 +339,11 @@ fn what_the_linux_test_project_asks_for_is_as_on_linux() {
 }
 
 #[test]
+fn a_number_that_is_given_out_again_leads_nobody_to_the_wrong_process() {
+    passes("reused_numbers.c", "all tests of reused numbers passed");
+}
+
+#[test]
 fn numbers_and_ids_are_those_of_the_viewers_namespace() {
     passes("namespaces.c", "all namespace tests passed");
 }

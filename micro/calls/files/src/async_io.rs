@@ -12,6 +12,7 @@ use api_sched::{WaitKey, Waiter};
 use api_user::UserPtr;
 use descriptors::{Description, Owned, OwnedBy, OwnerKind, Watcher};
 use ordered::Map;
+use task::Task;
 use task::pids::Pid;
 use task::process::Process;
 use task::processes;
@@ -78,7 +79,18 @@ pub fn owned(kind: OwnerKind, id: Pid) -> Owned {
     let credentials = task.credentials().lock();
     let is_first = task.process.pid == Pid::FIRST;
     let id = id.of_machine();
-    Owned { kind, id, by: OwnedBy { uid: credentials.uid, euid: credentials.euid, is_first } }
+    let by = OwnedBy { uid: credentials.uid, euid: credentials.euid, is_first };
+    Owned { kind, id, since_ns: api_plat::now_ns(), by }
+}
+
+/// The thread that was named as the owner; `None` when it has ended.
+fn thread(owned: Owned) -> Option<Arc<Task>> {
+    processes::task(Pid::from_machine(owned.id)).filter(|task| task.process.born_ns <= owned.since_ns)
+}
+
+/// The process that was named as the owner; `None` when it was waited for.
+fn process(owned: Owned) -> Option<Arc<Process>> {
+    processes::find(Pid::from_machine(owned.id)).filter(|process| process.born_ns <= owned.since_ns)
 }
 
 /// Whoever named the process as the owner could send it the signal (Linux' `sigio_perm`). By F_SETSIG it may be any signal.
@@ -93,11 +105,10 @@ fn send_signal(owned: Owned, info: SigInfo) -> bool {
     let send = |process: &Process| !may(process) || signals::send_to_process(process, info).is_ok();
     match owned.kind {
         _ if owned.id == 0 => true,
-        OwnerKind::Thread => processes::task(Pid::from_machine(owned.id))
-            .is_none_or(|task| !may(&task.process) || signals::send_to_task(&task, info).is_ok()),
-        OwnerKind::Process => {
-            processes::find(Pid::from_machine(owned.id)).is_none_or(|process| send(&process))
+        OwnerKind::Thread => {
+            thread(owned).is_none_or(|task| !may(&task.process) || signals::send_to_task(&task, info).is_ok())
         }
+        OwnerKind::Process => process(owned).is_none_or(|process| send(&process)),
         OwnerKind::Group => {
             let mut sent = true;
             processes::of_group(Pid::from_machine(owned.id)).for_each(|process| sent &= send(&process));
@@ -215,11 +226,22 @@ pub fn set_owner(fd: i32, description: &Arc<Description>, who: i32) -> Result<us
     set_owned(fd, description, owned)
 }
 
+/// The number of an owner for the caller; 0 when it is no more.
+fn shown(owned: Owned) -> i32 {
+    let id = Pid::from_machine(owned.id);
+    let is_there = match owned.kind {
+        OwnerKind::Thread => thread(owned).is_some(),
+        OwnerKind::Process => process(owned).is_some(),
+        OwnerKind::Group => processes::of_group(id).next().is_some(),
+    };
+    if is_there { id.here() } else { 0 }
+}
+
 /// F_GETOWN. (A process group shows as a negative number; the caller knows that it is no error.)
 pub fn owner(description: &Description) -> i32 {
-    let Owned { kind, id, .. } = description.owned();
-    let id = Pid::from_machine(id).here();
-    if kind == OwnerKind::Group { -id } else { id }
+    let owned = description.owned();
+    let id = shown(owned);
+    if owned.kind == OwnerKind::Group { -id } else { id }
 }
 
 /// F_SETOWN_EX: `struct f_owner_ex`, type and id.
@@ -236,8 +258,8 @@ pub fn set_owner_ex(fd: i32, description: &Arc<Description>, pointer: UserPtr<[i
 
 /// F_GETOWN_EX.
 pub fn owner_ex(description: &Description, pointer: UserPtr<[i32; 2]>) -> Result<usize> {
-    let Owned { kind, id, .. } = description.owned();
-    pointer.write([kind as i32, Pid::from_machine(id).here()])?;
+    let owned = description.owned();
+    pointer.write([owned.kind as i32, shown(owned)])?;
     Ok(0)
 }
 

@@ -43,7 +43,7 @@ impl File for PidFd {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(Stat::new(FileType::Regular, 0o700))
+        Ok(Stat::new(FileType::Anonymous, 0o600))
     }
 
     /// Readable once the process has ended, waited for or not.
@@ -96,15 +96,11 @@ fn check_alive(process: &Process) -> Result<()> {
     }
 }
 
-/// As [`process`], for pidfd_send_signal(2), which takes the directory /proc/PID as well.
+/// As [`process`], for pidfd_send_signal(2), which takes the directory /proc/PID as well. The directory stands for the process for which
+/// it was opened, wherever its file system is mounted and whoever has the number now.
 fn process_or_directory(fd: i32) -> Result<Arc<Process>> {
-    let description = files::current().descriptors.get_any(fd)?;
-    let root = files::current().root();
-    let path = description.place().and_then(|place| place.path_from(&root));
-    let pid = path.as_deref().and_then(|path| path.strip_prefix(b"/proc/"));
-    let pid = pid.and_then(|pid| core::str::from_utf8(pid).ok()?.parse().ok());
-    match pid.and_then(processes::named) {
-        Some(found) => Ok(found),
+    match files::get(fd)?.file().inode() {
+        Some(inode) => procfs::object(&**inode)?.downcast().map_err(|_| EBADF),
         None => self::process(fd),
     }
 }

@@ -53,6 +53,8 @@ pub enum OwnerKind {
 pub struct Owned {
     pub kind: OwnerKind,
     pub id: i32,
+    /// When it was named, in nanoseconds since boot: a process that was made later and was given the number is somebody else.
+    pub since_ns: u64,
     pub by: OwnedBy,
 }
 
@@ -82,6 +84,7 @@ pub struct Description {
     /// F_SETOWN: [`Owned`], packed, its users apart; and F_SETSIG.
     owner: AtomicU64,
     owned_by: AtomicU64,
+    owned_since_ns: AtomicU64,
     signal: AtomicI32,
     watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
     /// It is one of the writers of a regular file ([`writers`]).
@@ -106,6 +109,7 @@ impl Description {
             flags: AtomicU32::new(flags & KEPT),
             owner: AtomicU64::new(0),
             owned_by: AtomicU64::new(0),
+            owned_since_ns: AtomicU64::new(0),
             signal: AtomicI32::new(0),
             watchers: SpinLock::new(Vec::new()),
             is_writer: AtomicBool::new(false),
@@ -300,7 +304,7 @@ impl Description {
         };
         let users = self.owned_by.load(Ordering::Relaxed);
         let by = OwnedBy { uid: users as u32, euid: (users >> 32) as u32, is_first: packed & BY_FIRST != 0 };
-        Owned { kind, id: packed as i32, by }
+        Owned { kind, id: packed as i32, since_ns: self.owned_since_ns.load(Ordering::Relaxed), by }
     }
 
     pub fn set_owned(&self, owned: Owned) {
@@ -308,6 +312,7 @@ impl Description {
         let first = if by.is_first { BY_FIRST } else { 0 };
         let packed = (owned.kind as u64) << 32 | u64::from(owned.id as u32) | first;
         self.owned_by.store(u64::from(by.euid) << 32 | u64::from(by.uid), Ordering::Relaxed);
+        self.owned_since_ns.store(owned.since_ns, Ordering::Relaxed);
         self.owner.store(packed, Ordering::Relaxed);
     }
 

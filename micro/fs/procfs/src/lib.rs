@@ -30,8 +30,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ordered::Map;
 
 /// Which of several alike an entry is about (a thread, a descriptor): what [`Changing::entry`] gave it, handed down to
-/// all below.
-pub type Key = u64;
+/// all below. A key is never given to another object, so that an inode whose object is gone shows nothing of a later object
+/// with the same name.
+pub type Key = u128;
 /// Makes the text of a file, or the target of a link.
 pub type Text = fn(Key) -> Result<Vec<u8>>;
 /// As [`Text`], for what has no bound: a program decides how many lines there are. It may be made a part at a time, as it is
@@ -119,6 +120,27 @@ pub trait Changing: Send + Sync {
         let _ = key;
         None
     }
+    /// What a lookup in the directory answers to which [`Changing::entry`] gave this key, when its object is gone; `ENOENT` in
+    /// directories below.
+    fn check_presence(&self, key: Key) -> Result<()> {
+        let _ = key;
+        Ok(())
+    }
+    /// The object that a directory stands for to which [`Changing::entry`] gave this key, for system calls that take such a
+    /// directory ([`object`]); `ESRCH` when the object is gone, `EBADF` when no system call takes these directories.
+    fn object(&self, key: Key) -> Result<Arc<dyn Any + Send + Sync>> {
+        let _ = key;
+        Err(EBADF)
+    }
+}
+
+/// The object that a directory of numbers' entry stands for. `EBADF` for every other inode, those below such an entry included.
+pub fn object(inode: &dyn Inode) -> Result<Arc<dyn Any + Send + Sync>> {
+    let node = inode.as_any().downcast_ref::<Node>().ok_or(EBADF)?;
+    match (node.body, node.owner) {
+        (Body::Table { below: "", .. }, Some(changing)) if node.is_object() => changing.object(node.key),
+        _ => Err(EBADF),
+    }
 }
 
 /// Whose files are.
@@ -174,10 +196,10 @@ struct Fs {
 /// Inode number of the root.
 const ROOT: u64 = 1;
 
-/// The inode number of a name: the same each time, although the inode is made anew. A hash (FNV-1a) of 48 bits.
-fn number(parent: u64, name: &str) -> u64 {
+/// A hash (FNV-1a) of 48 bits, for inode numbers.
+fn hash(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
     let mix = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let hash = name.bytes().fold(parent ^ 0xcbf2_9ce4_8422_2325, mix);
+    let hash = bytes.fold(start, mix);
     (hash ^ hash >> 48) & ((1 << 48) - 1) | 2
 }
 
@@ -255,7 +277,7 @@ struct Node {
     fs: Arc<Fs>,
     this: Weak<Node>,
     /// Kept with this one: who looks for the name again must find the same inode.
-    _parent: Option<Arc<Node>>,
+    parent: Option<Arc<Node>>,
     number: u64,
     born: Timespec,
     body: Body,
@@ -280,17 +302,19 @@ impl Node {
     ) -> Arc<Node> {
         let (fs, born) = (fs.clone(), Timespec::now());
         let known = SpinLock::default();
-        Arc::new_cyclic(|this| Node {
-            fs,
-            this: this.clone(),
-            _parent: parent,
-            number,
-            born,
-            body,
-            key,
-            owner,
-            known,
-        })
+        Arc::new_cyclic(|this| Node { fs, this: this.clone(), parent, number, born, body, key, owner, known })
+    }
+
+    /// The inode number of a name below this directory: the same each time, although the inode is made anew, and another one for
+    /// another object with the same name.
+    fn number_of(&self, name: &str, key: Key) -> u64 {
+        let number = hash(self.number ^ 0xcbf2_9ce4_8422_2325, name.bytes());
+        if key == self.key { number } else { hash(number, key.to_le_bytes().into_iter()) }
+    }
+
+    /// Whether [`Changing::entry`] gave this inode its key, and not one above it.
+    fn is_object(&self) -> bool {
+        self.parent.as_ref().is_some_and(|parent| parent.key != self.key)
     }
 
     fn changes(&self) -> Option<(u64, &'static WaitQueue)> {
@@ -419,6 +443,9 @@ impl Inode for Node {
             Body::Entry(Entry::Changing(changing)) => (None, Some(changing)),
             _ => return Err(ENOTDIR),
         };
+        if let Some(owner) = self.owner {
+            owner.check_presence(self.key).map_err(|e| if self.is_object() { e } else { ENOENT })?;
+        }
         let (body, key, owner) = match (row, changing) {
             (Some(body), _) => (body, self.key, self.owner),
             (None, Some(changing)) => {
@@ -427,10 +454,12 @@ impl Inode for Node {
             }
             (None, None) => return Err(ENOENT),
         };
-        if let Some(node) = self.known.lock().get(name).and_then(Weak::upgrade) {
+        // A process may have the number of one whose directory is still open.
+        let known = self.known.lock().get(name).and_then(Weak::upgrade);
+        if let Some(node) = known.filter(|node| node.key == key) {
             return Ok(node);
         }
-        let node = Node::new(&self.fs, self.this.upgrade(), number(self.number, name), body, key, owner);
+        let node = Node::new(&self.fs, self.this.upgrade(), self.number_of(name, key), body, key, owner);
         let mut known = self.known.lock();
         known.retain(|_, node| node.strong_count() > 0);
         known.insert(name.to_owned(), Arc::downgrade(&node));
@@ -442,9 +471,9 @@ impl Inode for Node {
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
-        let entry = |place: u64, name: &str, kind: FileType| DirEntry {
+        let entry = |place: u64, name: &str, key: Key, kind: FileType| DirEntry {
             name: name.as_bytes().to_vec(),
-            inode: number(self.number, name),
+            inode: self.number_of(name, key),
             kind,
             next: place + 1,
         };
@@ -459,7 +488,7 @@ impl Inode for Node {
         let mut fixed = 0;
         for (name, body) in names(rows, below) {
             if fixed >= from && all.len() < most {
-                all.push(entry(fixed, name, body.kind()));
+                all.push(entry(fixed, name, self.key, body.kind()));
             }
             fixed += 1;
         }
@@ -468,7 +497,12 @@ impl Inode for Node {
         {
             let numbers = changing.numbers(self.key, first, most - all.len());
             let kind = changing.kind();
-            all.extend(numbers.into_iter().map(|n| entry(fixed + u64::from(n), &format!("{n}"), kind)));
+            all.extend(numbers.into_iter().map(|n| {
+                let name = format!("{n}");
+                // An object that is gone meanwhile is listed all the same, and not found afterwards.
+                let key = changing.entry(self.key, &name).map_or(self.key, |(_, key)| key);
+                entry(fixed + u64::from(n), &name, key, kind)
+            }));
         }
         Ok(all)
     }
@@ -724,6 +758,50 @@ mod tests {
                 assert!(seen.insert(number), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_directory_whose_object_is_gone_is_not_that_of_the_next_object_with_its_number() {
+        static BORN: AtomicU32 = AtomicU32::new(0);
+        struct Reborn;
+        impl Changing for Reborn {
+            fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
+                (from..1).take(most).collect()
+            }
+            fn entry(&self, key: Key, _: &str) -> Result<(Entry, Key)> {
+                const BELOW: &[Row] = &[("ns", Entry::Directory(&[]))];
+                Ok((Entry::Directory(BELOW), key | Key::from(BORN.load(Ordering::Relaxed)) << 64))
+            }
+            fn kind(&self) -> FileType {
+                FileType::Directory
+            }
+            fn check_presence(&self, key: Key) -> Result<()> {
+                if key >> 64 == Key::from(BORN.load(Ordering::Relaxed)) { Ok(()) } else { Err(ESRCH) }
+            }
+            fn object(&self, key: Key) -> Result<Arc<dyn Any + Send + Sync>> {
+                Ok(Arc::new(key >> 64))
+            }
+        }
+        let object = |inode: &Arc<dyn Inode>| object(&**inode).map(|o| *o.downcast::<Key>().unwrap());
+        let root = root_with(ROWS, &Reborn, 5, 0x9fa0, (1, None));
+        BORN.store(1, Ordering::Relaxed);
+        let first = walk(&root, "0").unwrap();
+        assert!(Arc::ptr_eq(&first, &walk(&root, "0").unwrap()));
+        BORN.store(2, Ordering::Relaxed);
+        let second = walk(&root, "0").unwrap();
+        assert_ne!(first.stat().unwrap().inode, second.stat().unwrap().inode);
+        assert_eq!((object(&first), object(&second)), (Ok(1), Ok(2)));
+        assert_eq!((first.lookup(b"ns").err(), second.lookup(b"ns").err()), (Some(ESRCH), None));
+        assert!(
+            listed(&root)
+                .iter()
+                .any(|(name, number, _)| name == "0" && *number == second.stat().unwrap().inode)
+        );
+        // What is below stands for nothing by itself, nor do other directories and files.
+        for path in ["0/ns", "sys", "version", "task"] {
+            assert_eq!(object(&walk(&root, path).unwrap()), Err(EBADF), "{path}");
+        }
+        assert_eq!(object(&root), Err(EBADF));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const MAGIC: u64 = 0x6367_7270;
 
 /// The root of a file system with the files of a container's group, by the container's number; 0: those of the machine's own.
 pub fn cgroup(device: u64, container: u64) -> Arc<dyn Inode> {
-    procfs::root_about(ROWS, device, MAGIC, container)
+    procfs::root_about(ROWS, device, MAGIC, container.into())
 }
 
 const ROWS: &[Row] = &[
@@ -71,7 +71,7 @@ fn with(key: Key, say: impl Fn(&ControlGroup) -> String) -> Result<Vec<u8>> {
     if key == 0 {
         return text(say(&MACHINE));
     }
-    let container = containers::by_number(key).ok_or(ENODEV)?;
+    let container = containers::by_number(key as u64).ok_or(ENODEV)?;
     text(say(&container.group))
 }
 
@@ -126,7 +126,7 @@ fn threads(key: Key, out: &mut Output) -> Result<()> {
 fn members(key: Key, out: &mut Output, threads: bool) -> Result<()> {
     let container = match key {
         0 => None,
-        key => Some(containers::by_number(key).ok_or(ENODEV)?),
+        key => Some(containers::by_number(key as u64).ok_or(ENODEV)?),
     };
     let group = container.as_ref().map_or(&MACHINE, |container| &container.group);
     let mut add = |pid: Pid| out.add(format!("{}\n", pid.here()).as_bytes());

@@ -27,7 +27,7 @@ fn number(name: &str) -> Result<i32> {
 
 /// The key of a descriptor: its process above, its number below.
 fn key_of(process: Key, fd: i32) -> Key {
-    process << 32 | u64::from(fd as u32)
+    process << 32 | Key::from(fd as u32)
 }
 
 /// The descriptors of the thread; `ENOENT` behind its end.

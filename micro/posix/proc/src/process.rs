@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{FileType, Magic};
 use calls_process::scheduling::all_cpus;
+use core::any::Any;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use mem::Space;
@@ -46,9 +47,12 @@ impl Changing for Processes {
         let number: i32 = name.parse().map_err(|_| ENOENT)?;
         let pid = viewer(key).find(number).ok_or(ENOENT)?;
         match processes::find(pid) {
-            Some(_) => Ok((Entry::Directory(ROWS), WHOLE | with_pid(key, pid))),
+            Some(process) => Ok((Entry::Directory(ROWS), WHOLE | key_with(key, pid, &process))),
             // Linux lists only processes, but finds threads as well.
-            None => processes::task(pid).map(|_| (Entry::Directory(ROWS), with_pid(key, pid))).ok_or(ENOENT),
+            None => {
+                let task = processes::task(pid).ok_or(ENOENT)?;
+                Ok((Entry::Directory(ROWS), key_with(key, pid, &task.process)))
+            }
         }
     }
 
@@ -58,6 +62,15 @@ impl Changing for Processes {
 
     fn owner(&self, key: Key) -> Option<Owner> {
         owner(key)
+    }
+
+    fn check_presence(&self, key: Key) -> Result<()> {
+        of(key).map(|_| ())
+    }
+
+    /// The process, for pidfd_send_signal(2).
+    fn object(&self, key: Key) -> Result<Arc<dyn Any + Send + Sync>> {
+        Ok(of(key)?)
     }
 }
 
@@ -76,9 +89,10 @@ fn ascending(ids: impl Iterator<Item = i32>, from: u32, most: usize) -> Vec<u32>
     ids.map(|id| id as u32).filter(|id| *id >= from).take(most).collect()
 }
 
-/// The process a key is about; `ESRCH` when it is no more.
+/// The process a key is about; `ESRCH` when it is no more, also when another process has its number.
 pub fn of(key: Key) -> Result<Arc<Process>> {
-    processes::with_thread(pid_of(key)).ok_or(ESRCH)
+    let process = processes::with_thread(pid_of(key)).ok_or(ESRCH)?;
+    if process.born_ns == (key >> BORN_AT) as u64 { Ok(process) } else { Err(ESRCH) }
 }
 
 /// The same, for what only those see who may trace it; `EACCES` for others.
@@ -209,23 +223,26 @@ const FAIL_NTH: Row = (
 );
 const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
 
-/// A key is made of the id of the PID namespace that the file system shows, this bit for what is about the process and not about one of
-/// its threads, and the number of either in the machine's own namespace.
+/// A key is made of the time at which the process was made, the id of the PID namespace that the file system shows, this bit for what is
+/// about the process and not about one of its threads, and the number of either in the machine's own namespace. The number alone may
+/// be given to another process, the number and the time of birth are not. 32 bits remain for a descriptor.
 const WHOLE: Key = 1 << 15;
 const PIDS_AT: u32 = 16;
 const PIDS: Key = 0xffff << PIDS_AT;
+const BORN_AT: u32 = 32;
 
 /// The key of a file system that shows a PID namespace.
 pub fn key_of(pids: &PidNamespace) -> Key {
     Key::from(pids.id()) << PIDS_AT
 }
 
-fn with_pid(key: Key, pid: Pid) -> Key {
-    key & PIDS | pid.of_machine() as Key
+/// The key of a thread with that number, or with [`WHOLE`] of the process, in the same file system as `key`.
+fn key_with(key: Key, pid: Pid, process: &Process) -> Key {
+    Key::from(process.born_ns) << BORN_AT | key & PIDS | pid.of_machine() as Key
 }
 
 fn pid_of(key: Key) -> Pid {
-    Pid::from_machine((key & !PIDS & !WHOLE) as i32)
+    Pid::from_machine((key & (WHOLE - 1)) as i32)
 }
 
 /// The PID namespace whose numbers are shown. The file system keeps it.
@@ -407,8 +424,9 @@ impl Changing for Tasks {
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
         let number: i32 = name.parse().map_err(|_| ENOENT)?;
         let tid = viewer(key).find(number).ok_or(ENOENT)?;
-        of(key)?.task(tid).ok_or(ENOENT)?;
-        Ok((Entry::Directory(THREAD), with_pid(key, tid)))
+        let process = of(key)?;
+        process.task(tid).ok_or(ENOENT)?;
+        Ok((Entry::Directory(THREAD), key_with(key, tid, &process)))
     }
 
     fn kind(&self) -> FileType {
@@ -417,6 +435,10 @@ impl Changing for Tasks {
 
     fn owner(&self, key: Key) -> Option<Owner> {
         owner(key)
+    }
+
+    fn check_presence(&self, key: Key) -> Result<()> {
+        of(key).map(|_| ()).map_err(|_| ENOENT)
     }
 }
 
