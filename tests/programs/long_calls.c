@@ -2,6 +2,7 @@
 // Calls that take as long as a program likes: other threads go on meanwhile. Passes on Linux as well.
 #define _GNU_SOURCE
 #include "check.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -28,6 +29,10 @@ static double now(void) {
 static _Atomic double longest;
 
 static void *beats(void *unused) {
+    // Signals are for the thread whose call they end.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
     for (double last = now();;) {
         usleep(1000);
         double t = now();
@@ -82,6 +87,36 @@ static void files(char *memory, size_t size) {
     close(fd);
 }
 
+// One call as long as can be: the same memory again and again. A signal ends it.
+static void device(const char *path, char *memory, size_t size) {
+    enum { COUNT = 256 };
+    static struct iovec all[COUNT];
+    struct itimerval soon = {{0, 0}, {0, 100000}};
+    for (int i = 0; i < COUNT; i++)
+        all[i] = (struct iovec){memory, size};
+    int fd = open(path, O_RDONLY);
+    signal(SIGALRM, nothing);
+    begin();
+    CHECK(fd >= 0 && setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    double start = now();
+    CHECK(readv(fd, all, COUNT) > 0);
+    printf("%s: %.3f s\n", path, now() - start);
+    ends(path);
+    close(fd);
+}
+
+static void unmaps(size_t size) {
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    begin();
+    CHECK(munmap(memory, size) == 0);
+    ends("munmap");
+    // All of it is gone.
+    unsigned char there;
+    for (size_t at = 0; at < size; at += 1 << 20)
+        CHECK(mincore(memory + at, 1, &there) == -1 && errno == ENOMEM);
+}
+
 // Each instance of a layer watches all of the one below, so ways multiply; somewhere that ends.
 static void layers(void) {
     enum { WIDE = 60, HIGH = 4 };
@@ -124,6 +159,9 @@ int main(void) {
     copies(memory, size);
     randomness(memory, size * 32);
     files(memory, size * 4);
+    device("/dev/zero", memory, size * 2);
+    device("/dev/urandom", memory, size * 2);
+    unmaps(size * 24);
     puts("long calls: ok");
     return 0;
 }

@@ -187,6 +187,8 @@ pub(crate) fn whole_pages(length: u64) -> Result<u64> {
 
 /// Where the program's part ends on Linux.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+/// Others may run after munmap(2) has freed so many bytes.
+const UNMAP_PIECE: u64 = 32 << 20;
 
 /// End of a range; `error` unless it is page-aligned and the program's.
 pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<u64> {
@@ -405,10 +407,25 @@ impl Space {
             return Err(EINVAL);
         }
         self.store_shared(address, end)?;
-        let mut unsaved = Vec::new();
-        let result = self.inner.lock().remove(address, end, &mut unsaved);
-        save(unsaved);
-        result
+        let remove = |from, to| {
+            let mut unsaved = Vec::new();
+            let result = self.inner.lock().remove(from, to, &mut unsaved);
+            save(unsaved);
+            result
+        };
+        let mut at = address;
+        if end - at > UNMAP_PIECE {
+            self.inner.lock().check_sealed(at, end)?;
+        }
+        while end - at > UNMAP_PIECE {
+            // A piece may need one mapping more, which the whole range does not.
+            if remove(at, at + UNMAP_PIECE).is_err() {
+                break;
+            }
+            at += UNMAP_PIECE;
+            api_sched::cond_resched();
+        }
+        remove(at, end)
     }
 
     /// There is a mapping at the address.

@@ -62,6 +62,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         ended: api_plat::console_ended,
         signal: terminals::signal,
         caller: terminals::caller,
+        take_a_break: task::wait::take_a_break,
         session_of_group: terminals::session_of_group,
         shown: terminals::shown,
         named: terminals::named,

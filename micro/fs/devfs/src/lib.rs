@@ -35,6 +35,8 @@ use ramfs::Initial;
 pub struct Machine {
     /// Fills with random bytes.
     pub entropy: fn(&mut [u8]),
+    /// Lets others run in the middle of a long call. True when a signal waits, and the call is to end with what it has done.
+    pub take_a_break: fn() -> bool,
     /// Writes to the console.
     pub write: fn(&[u8]),
     /// Takes bytes that arrived at the console; 0 when there are none.
@@ -68,6 +70,7 @@ fn nothing(_: &mut [u8]) -> usize {
 
 static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     entropy: |_| {},
+    take_a_break: || false,
     write: |_| {},
     read: nothing,
     ended: || false,

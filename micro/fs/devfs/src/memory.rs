@@ -24,6 +24,9 @@ pub struct MemoryDevice {
 
 /// Random bytes made at a time.
 const RANDOM_CHUNK: usize = 256;
+/// Others may run after so many bytes that are copied or cleared, and after so many random ones, which take longer.
+const ZEROS_BETWEEN_OTHERS: usize = 1 << 20;
+const RANDOM_BETWEEN_OTHERS: usize = 16 << 10;
 const RNDGETENTCNT: u32 = 0x8004_5200;
 /// Bits of entropy that are always there, as Linux 5.18 and later report.
 const ENTROPY_BITS: i32 = 256;
@@ -34,39 +37,44 @@ impl MemoryDevice {
     }
 }
 
-fn swallow(from: &mut Source<'_>) -> Result<usize> {
-    let mut chunk = [0; RANDOM_CHUNK];
+/// Moves `want` bytes by `step`, which is told how many remain and says how many it moved; 0 ends it. Every `between` bytes others
+/// may run, and a signal ends it, as on Linux.
+fn in_steps(want: usize, between: usize, mut step: impl FnMut(usize) -> Result<usize>) -> Result<usize> {
+    let take_a_break = super::machine().take_a_break;
     let mut done = 0;
-    loop {
-        match from.take(&mut chunk) {
-            Ok(0) => return Ok(done),
-            Ok(n) => done += n,
+    while done < want {
+        let moved = match step(want - done) {
+            Ok(0) => break,
+            Ok(n) => n,
             Err(e) if done == 0 => return Err(e),
-            Err(_) => return Ok(done),
+            Err(_) => break,
+        };
+        done += moved;
+        if done / between != (done - moved) / between && take_a_break() {
+            break;
         }
     }
+    Ok(done)
+}
+
+fn swallow(from: &mut Source<'_>) -> Result<usize> {
+    let mut chunk = [0; RANDOM_CHUNK];
+    in_steps(from.remaining(), ZEROS_BETWEEN_OTHERS, |_| from.take(&mut chunk))
 }
 
 impl File for MemoryDevice {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         match self.kind {
             Kind::Null => Ok(0),
-            Kind::Zero | Kind::Full => to.put_zeros(to.remaining()),
-            Kind::Random => {
-                let mut done = 0;
-                while to.remaining() > 0 {
-                    let mut chunk = [0; RANDOM_CHUNK];
-                    let n = to.remaining().min(chunk.len());
-                    (super::machine().entropy)(&mut chunk[..n]);
-                    match to.put_up_to_fault(&chunk[..n]) {
-                        Ok(0) => break,
-                        Ok(n) => done += n,
-                        Err(e) if done == 0 => return Err(e),
-                        Err(_) => break,
-                    }
-                }
-                Ok(done)
-            }
+            Kind::Zero | Kind::Full => in_steps(to.remaining(), ZEROS_BETWEEN_OTHERS, |rest| {
+                to.put_zeros(rest.min(ZEROS_BETWEEN_OTHERS))
+            }),
+            Kind::Random => in_steps(to.remaining(), RANDOM_BETWEEN_OTHERS, |rest| {
+                let mut chunk = [0; RANDOM_CHUNK];
+                let n = rest.min(chunk.len());
+                (super::machine().entropy)(&mut chunk[..n]);
+                to.put_up_to_fault(&chunk[..n])
+            }),
         }
     }
 

@@ -10,7 +10,7 @@ use api_mem::PageSource;
 use core::any::Any;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Others may run after so many bytes of a long write.
+/// Others may run after so many bytes of a long read or write.
 const BETWEEN_OTHERS: usize = 1 << 20;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
@@ -133,6 +133,9 @@ impl File for RamFile {
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
+            }
+            if done / BETWEEN_OTHERS != done.saturating_sub(PAGE_SIZE) / BETWEEN_OTHERS {
+                api_sched::cond_resched();
             }
         }
         self.node.accessed();
