@@ -8,7 +8,7 @@ use crate::{
 };
 use api_boot::BootConfig;
 use unilith_image::{Image, Quiet, Reference, Request};
-use unilith_linux::{Clock, Console, LinuxKernel, Options, Workshop};
+use unilith_linux::{Clock, Console, LinuxKernel, Options, Release, Workshop};
 use unilith_machine::{
     boot::BootFiles,
     cloud_hypervisor, firecracker,
@@ -34,7 +34,7 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             pod: Vec::new(),
         }),
         KernelKind::Linux => {
-            let workshop = workshop().map_err(|e| e.to_string())?;
+            let workshop = workshop(&spec.linux).map_err(|e| e.to_string())?;
             // Built before the machine was made; here it is only looked up.
             let options = options(&spec.ukl).map_err(|e| e.to_string())?;
             let linux = workshop.prepare(&options, &Quiet).map_err(|e| e.to_string())?;
@@ -78,7 +78,11 @@ pub fn options(text: &str) -> crate::fault::Result<Options> {
     Options::parse(text).map_err(|e| Fault::new(e.to_string()))
 }
 
-/// Where Linux kernels are made.
-pub fn workshop() -> crate::fault::Result<Workshop> {
-    Ok(Workshop::new(repository::sources("a Linux kernel")?, &prepare::cache()?))
+/// Where kernels of this Linux are made: the value of `--linux`, which nobody has to give.
+pub fn workshop(release: &str) -> crate::fault::Result<Workshop> {
+    let release = match release {
+        "" => Release::default(),
+        text => Release::parse(text).map_err(|e| Fault::new(e.to_string()))?,
+    };
+    Ok(Workshop::new(repository::sources("a Linux kernel")?, &prepare::cache()?).of(release))
 }

@@ -155,6 +155,9 @@ pub struct Flags {
     /// become jumps), shortcut (straight to TCP and devices), ret (no IRET), rtc (threads run to completion)
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     pub ukl: String,
+    /// Which Linux: 6.1 (Debian 12's own) or 6.12 (Debian 12's newer one)
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
+    pub linux: String,
     /// Link the program with the micro kernel into one image, which has the system calls that the program makes and no
     /// others: a program that `unilith cc` linked, or one of the catalogue that has a recipe
     #[arg(long)]
@@ -308,7 +311,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     let chosen = kernel::features(&set)?;
     crate::linked::allocator(flags, &set)?;
     match flags.kernel {
-        KernelKind::Linux => drop(crate::boot::workshop()?),
+        KernelKind::Linux => drop(crate::boot::workshop(&flags.linux)?),
         KernelKind::Micro if flags.r#static => drop(crate::linked::workshop()?),
         KernelKind::Micro => kernel::can_be_had(platform, &chosen)?,
     }
@@ -328,6 +331,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     if flags.kernel == KernelKind::Micro && !flags.ukl.is_empty() {
         return Err(Fault::new("--ukl is for Linux: add --kernel linux"));
+    }
+    if flags.kernel == KernelKind::Micro && !flags.linux.is_empty() {
+        return Err(Fault::new("--linux says which Linux: add --kernel linux"));
     }
     let options = crate::boot::options(&flags.ukl)?;
 
@@ -364,7 +370,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         }
         KernelKind::Micro => kernel::micro(platform, &kernel::features(&set)?, &progress)?,
         KernelKind::Linux => {
-            let built = crate::boot::workshop()?.prepare(&options, &progress);
+            let built = crate::boot::workshop(&flags.linux)?.prepare(&options, &progress);
             let built = built.map_err(|e| Fault::new(e.to_string()))?;
             crate::boot::check_level(&image, &options, &built)?;
             kernel::Kernel { boot: built.kernel.clone(), symbols: built.kernel }
@@ -406,6 +412,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         ipv6: chosen.contains(&"ipv6") && flags.kernel == KernelKind::Micro,
         kernel_kind: flags.kernel,
         ukl: flags.ukl.clone(),
+        linux: flags.linux.clone(),
         kernel: kernel.boot,
         symbols: Some(kernel.symbols),
         initrd: image.root.clone(),
@@ -651,7 +658,7 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
     let version = if flags.r#static { crate::linked::version(flags, progress)? } else { Vec::new() };
     let unilith = repository::executable()?;
     let libraries = catalogue.libraries()?;
-    let workshop = crate::boot::workshop()?;
+    let workshop = crate::boot::workshop(&flags.linux)?;
     // Each is at the place of its number, so that all of them can run at once.
     if recipes.len() > usize::from(PLACES) {
         return Err(Fault::new(format!("{name}: there are places for {PLACES} linked programs, not more")));

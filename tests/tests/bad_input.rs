@@ -215,6 +215,17 @@ fn a_kernel_for_virtual_machines_is_refused_where_the_machine_is_a_process() {
 }
 
 #[test]
+fn a_linux_that_the_series_is_not_made_for_is_refused() {
+    let unilith = unilith();
+    let program = ["cpio:root.cpio", "/x"];
+    let texts = ["--linux 5.10", "6.1 and 6.12"];
+    refused(&unilith, &[&["--kernel", "linux", "--linux", "5.10"], &program[..]].concat(), &texts);
+    let texts = ["--linux", "add --kernel linux"];
+    refused(&unilith, &[&["--linux", "6.12"], &program[..]].concat(), &texts);
+    unilith.run(&["linux", "source", "--linux", "6"]).fails_with(&["--linux 6:", "6.1 and 6.12"]);
+}
+
+#[test]
 fn machines_that_do_not_exist_are_named() {
     let unilith = Unilith::new();
     for verb in ["logs", "stop", "kill", "rm", "inspect", "wait"] {

@@ -409,6 +409,40 @@ fn the_page_about_linking_works_as_printed() {
 mod long {
     use super::*;
 
+    /// The other Linux that the series is made for.
+    const NEWER: [&str; 4] = ["--kernel", "linux", "--linux", "6.12"];
+
+    #[test]
+    #[ignore = "builds Linux 6.12 and Redis"]
+    fn redis_answers_alike_on_the_other_linux_at_each_level() {
+        let unilith = Unilith::new();
+        let version = run(&unilith, NEWER, &["busybox", "uname", "-r"]).ok().out;
+        assert!(version.starts_with("6.12."), "{version}");
+        let direct = root().join("apps/redis/direct");
+        let direct = direct.to_str().expect("its path is text");
+        let [ordinary, others @ ..] = [
+            ("", "redis"),
+            ("cpl0", "redis"),
+            ("cpl0,byp,call,ret,shortcut", "redis"),
+            ("base,byp", "redis"),
+            // Calls functions of this kernel by name, whose structures are not those of the other one.
+            ("base,byp", direct),
+        ]
+        .map(|(level, program)| {
+            run(&unilith, NEWER, &["--ukl", level, program, "--", "--version"]).ok();
+            let machine = started(&unilith, NEWER, &["--ukl", level, "-p", "127.0.0.1::6379", program]);
+            eventually("Redis serves", || cli(&machine, &["ping"]).out.contains("PONG"));
+            let text = answers(&unilith, &machine);
+            cli(&machine, &["shutdown", "nosave"]);
+            unilith.run(&["wait", &machine.id]).ok().says("0");
+            text
+        });
+        assert!(ordinary.contains("hello"), "{ordinary}");
+        for other in others {
+            assert_eq!(other, ordinary);
+        }
+    }
+
     /// Three of the catalogue's programs in one machine: a shell that starts two servers, one of them whenever it ends.
     fn servers(unilith: &Unilith) {
         let mut settings = String::from(

@@ -87,7 +87,7 @@ fn known() -> String {
 
 /// The values of `--ukl` whose kernel is not in the cache, with what would build it.
 fn unbuilt() -> Result<BTreeMap<String, String>> {
-    let workshop = boot::workshop()?;
+    let workshop = boot::workshop("")?;
     let mut unbuilt = BTreeMap::new();
     for level in spectrum::ukl_levels() {
         let is_built = workshop.is_built(&boot::options(level)?).map_err(|e| Fault::new(e.to_string()))?;

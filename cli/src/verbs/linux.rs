@@ -8,7 +8,7 @@ use crate::{
     progress::Progress,
 };
 use std::ffi::OsString;
-use unilith_linux::{Compiler, Language, Libc, PLACES, Quiet};
+use unilith_linux::{Compiler, Language, Libc, PLACES, Quiet, Workshop};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -19,7 +19,7 @@ pub struct Args {
 #[derive(clap::Subcommand, Clone, Debug)]
 enum Step {
     /// Fetch, unpack and patch the source; print where it is
-    Source,
+    Source(Version),
     /// Write the configuration; print where it is
     Config(Level),
     /// Build the kernel; print where it is
@@ -41,6 +41,8 @@ struct Words {
     /// Which 16 MB of kernel addresses the program gets: programs that run in one machine need different ones
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..i64::from(PLACES)))]
     place: u8,
+    #[command(flatten)]
+    linux: Version,
     /// The compiler's arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
@@ -57,26 +59,44 @@ struct Level {
     /// As for `run`
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     ukl: String,
+    #[command(flatten)]
+    linux: Version,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct Version {
+    /// Which Linux: 6.1 or 6.12
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
+    linux: String,
+}
+
+impl Level {
+    fn workshop(&self) -> Result<Workshop> {
+        boot::workshop(&self.linux.linux)
+    }
 }
 
 pub fn act(args: &Args) -> Result<u8> {
-    let workshop = boot::workshop()?;
     let progress = Progress::new();
     let fault = |e: unilith_linux::LinuxError| Fault::new(e.to_string());
     let lines = match &args.step {
         Step::Cc(words) => return compile(Language::C, words, progress),
         Step::Cpp(words) => return compile(Language::Cpp, words, progress),
-        Step::Source => vec![workshop.source(&progress).map_err(fault)?.tree.display().to_string()],
+        Step::Source(version) => {
+            vec![boot::workshop(&version.linux)?.source(&progress).map_err(fault)?.tree.display().to_string()]
+        }
         Step::Config(level) => {
-            let path = workshop.config(&boot::options(&level.ukl)?, &progress).map_err(fault)?;
+            let path = level.workshop()?.config(&boot::options(&level.ukl)?, &progress).map_err(fault)?;
             vec![path.display().to_string()]
         }
         Step::Build(level) => {
-            let kernel = workshop.build(&boot::options(&level.ukl)?, &progress).map_err(fault)?;
+            let kernel = level.workshop()?.build(&boot::options(&level.ukl)?, &progress).map_err(fault)?;
             vec![kernel.vmlinux.display().to_string()]
         }
         // The terminal is the menu's.
-        Step::Menuconfig(level) => workshop.menuconfig(&boot::options(&level.ukl)?, &Quiet).map_err(fault)?,
+        Step::Menuconfig(level) => {
+            level.workshop()?.menuconfig(&boot::options(&level.ukl)?, &Quiet).map_err(fault)?
+        }
     };
     drop(progress);
     lines.iter().for_each(|line| say!("{line}"));
@@ -89,7 +109,7 @@ fn compile(language: Language, words: &Words, progress: Progress) -> Result<u8> 
         LibcName::Musl => Libc::Musl,
     };
     let compiler = Compiler { language, libc, place: words.place };
-    let outcome = boot::workshop()?.compile_program(compiler, &words.arguments, &progress);
+    let outcome = boot::workshop(&words.linux.linux)?.compile_program(compiler, &words.arguments, &progress);
     drop(progress);
     let outcome = outcome.map_err(|e| Fault::new(e.to_string()))?;
     eprint!("{}", outcome.messages);

@@ -63,7 +63,8 @@ impl Workshop {
     /// The text of the fragments, one after the other.
     pub(crate) fn fragments(&self, options: &Options) -> Result<String> {
         let mut text = String::new();
-        for name in options.fragments() {
+        let shared = options.fragments().iter().map(ToString::to_string);
+        for name in shared.chain(self.release.fragment()) {
             let path = self.recipes().join("config").join(name);
             text += &fs::read_to_string(&path).map_err(|e| LinuxError::io("read", &path, &e))?;
             text.push('\n');
@@ -72,7 +73,7 @@ impl Workshop {
     }
 
     pub(crate) fn build_folder(&self, options: &Options) -> Result<PathBuf> {
-        self.sub(&format!("build-{}", options.kernel()))
+        self.sub(&format!("build-{}{}", options.kernel(), self.release.suffix()))
     }
 
     /// make on this source and build folder. Nothing of the machine or the day gets into the kernel.
@@ -80,7 +81,7 @@ impl Workshop {
         let mut make = command("nice");
         make.args(["-n", "19", "make", "--no-print-directory", "-C"]).arg(&source.tree);
         make.arg(format!("O={}", folder.display())).args(targets);
-        // The code behind PVH's entry, which compares strings, runs before KASAN's shadow memory is there; Linux 6.1 does not say so.
+        // The code behind PVH's entry, which compares strings, runs before KASAN's shadow memory is there; Linux does not say so.
         make.args(["KASAN_SANITIZE_enlighten.o=n", "KASAN_SANITIZE_string.o=n"]);
         make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01").env("KBUILD_BUILD_VERSION", "1");
         make.env("KBUILD_BUILD_USER", "unilith").env("KBUILD_BUILD_HOST", "unilith");

@@ -4,7 +4,6 @@
 use crate::{
     LinuxError, Options, Progress, Result, Source, Workshop,
     command::{command, follow, is_complaint, run},
-    patches,
 };
 use sha2::{Digest, Sha256};
 use std::{
@@ -76,7 +75,7 @@ impl Workshop {
         };
         add(&self.pin()?.package);
         add(version);
-        for patch in patches::read(&self.recipes().join("patches"))? {
+        for patch in self.release.series(&self.recipes())? {
             add(&patch.name);
             add(&patch.text);
         }
@@ -97,7 +96,7 @@ impl Workshop {
         progress: &dyn Progress,
     ) -> Result<()> {
         let jobs = thread::available_parallelism().map_or(1, usize::from);
-        let log_path = self.folder.join(format!("build-{}.log", options.kernel()));
+        let log_path = self.folder.join(format!("build-{}{}.log", options.kernel(), self.release.suffix()));
         let total = if folder.join("vmlinux").exists() { 0 } else { STEPS };
         progress.step(&format!(
             "building Linux {} ({}), niced, {jobs} at a time",

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `packages/` | Debian's source package, fetched and verified by apt |
 //! | `tree-VERSION/` | the source with the series applied; updated in place, so that a changed patch rebuilds little |
-//! | `build-KERNEL/`, `build-KERNEL.log` | make's output folder and log |
+//! | `build-KERNEL/`, `build-KERNEL.log` | make's output folder and log; `build-KERNEL-6.12` of another release than the default |
 //! | `kernels/KEY/` | finished kernels; KEY is the hash of everything they are made from |
 //! | `programs/KEY/` | programs of the catalogue that are linked into Linux, built from Debian's source |
 //! | `init-CHECKOUT/` | cargo's target folder of the machine's first process |
@@ -27,12 +27,14 @@ mod link;
 mod options;
 mod patches;
 mod recipe;
+mod release;
 mod source;
 
 pub use kernel::Kernel;
 pub use link::{Compiler, Language, Libc, Linked, Outcome, PLACES, linked};
 pub use options::{Clock, Console, Options};
 pub use recipe::{Recipe, Target};
+pub use release::Release;
 pub use source::Source;
 pub use unilith_image::{Cache, Progress, Quiet};
 
@@ -72,6 +74,7 @@ pub struct Workshop {
     repository: PathBuf,
     cache: Cache,
     folder: PathBuf,
+    release: Release,
 }
 
 /// What the command needs to boot Linux in place of the micro kernel.
@@ -88,7 +91,13 @@ impl Workshop {
     /// `repository` holds `linux/patches`, `linux/config` and the source of init.
     pub fn new(repository: impl Into<PathBuf>, cache: &Cache) -> Workshop {
         let folder = cache.folder().join("linux");
-        Workshop { repository: repository.into(), cache: cache.clone(), folder }
+        Workshop { repository: repository.into(), cache: cache.clone(), folder, release: Release::default() }
+    }
+
+    /// The same place, for kernels of this release.
+    #[must_use]
+    pub fn of(self, release: Release) -> Workshop {
+        Workshop { release, ..self }
     }
 
     /// A kernel for these options and the program that starts others on it, built where they are not in the cache.

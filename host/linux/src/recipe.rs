@@ -6,7 +6,7 @@
 //! the recipe, the source package and everything that linking takes from this repository and this machine.
 
 use crate::{
-    Compiler, Language, LinuxError, Options, Progress, Result, Workshop,
+    Compiler, Language, LinuxError, Options, Progress, Release, Result, Workshop,
     command::{command, follow, is_complaint, run},
     library::BuiltLibrary,
     link,
@@ -155,8 +155,11 @@ impl Workshop {
             add(&fs::read(&patch).map_err(|e| LinuxError::io("read", &patch, &e))?);
         }
         if !build.patches.is_empty() {
-            // Debian's source as it is includes none of these.
+            // Debian's source as it is includes none of these, and calls no function of a certain kernel.
             self.headers()?.iter().for_each(|header| add(header));
+            if self.release != Release::default() {
+                add(self.release.name().as_bytes());
+            }
         }
         let key: String = hash.finalize()[..12].iter().map(|b| format!("{b:02x}")).collect();
         let file = Path::new(&build.makes).file_name().unwrap_or_else(|| name.as_ref());
@@ -267,7 +270,9 @@ impl Workshop {
         for (variable, language) in [("CC", Language::C), ("CXX", Language::Cpp)] {
             let script = work.join(variable.to_lowercase());
             let text = match recipe.into {
-                Target::Linux(place) => compiler_script(recipe.unilith, compiler(recipe, place, language)),
+                Target::Linux(place) => {
+                    compiler_script(recipe.unilith, compiler(recipe, place, language), self.release)
+                }
                 Target::Micro(_) => micro_script(recipe.unilith, libraries),
             };
             write_script(&script, &text)?;
@@ -330,11 +335,15 @@ fn compiler(recipe: &Recipe<'_>, place: u8, language: Language) -> Compiler {
 }
 
 /// One word for makefiles and configure scripts, which do not all take more as a compiler.
-fn compiler_script(unilith: &Path, compiler: Compiler) -> String {
+fn compiler_script(unilith: &Path, compiler: Compiler, release: Release) -> String {
     let verb = if compiler.language == Language::Cpp { "c++" } else { "cc" };
     let libc = if compiler.libc == link::Libc::Musl { " --libc musl" } else { "" };
     let place = if compiler.place == 0 { String::new() } else { format!(" --place {}", compiler.place) };
-    quoted_script(unilith, &format!("linux {verb}{libc}{place} --"))
+    let linux = match release == Release::default() {
+        true => String::new(),
+        false => format!(" --linux {}", release.name()),
+    };
+    quoted_script(unilith, &format!("linux {verb}{libc}{place}{linux} --"))
 }
 
 /// The compiler with these libraries, before all that a build system says.
@@ -408,12 +417,13 @@ mod tests {
     #[test]
     fn the_compiler_is_one_word_whatever_the_path() {
         let cpp = Compiler { language: Language::Cpp, libc: link::Libc::Glibc, place: 0 };
-        let text = compiler_script(Path::new("/a b's/unilith"), cpp);
+        let text = compiler_script(Path::new("/a b's/unilith"), cpp, Release::V6_1);
         assert_eq!(text, "#!/bin/sh\nexec '/a b'\\''s/unilith' linux c++ -- \"$@\"\n");
         let musl = Compiler { language: Language::C, libc: link::Libc::Musl, place: 0 };
-        assert!(compiler_script(Path::new("/u"), musl).contains(" linux cc --libc musl -- "));
+        assert!(compiler_script(Path::new("/u"), musl, Release::V6_1).contains(" linux cc --libc musl -- "));
         let other = Compiler { place: 3, ..cpp };
-        assert!(compiler_script(Path::new("/u"), other).contains(" linux c++ --place 3 -- "));
+        let text = compiler_script(Path::new("/u"), other, Release::V6_12);
+        assert!(text.contains(" linux c++ --place 3 --linux 6.12 -- "), "{text}");
     }
 
     #[test]

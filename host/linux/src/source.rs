@@ -20,7 +20,7 @@ pub struct Source {
     pub version: String,
 }
 
-/// Debian's package of the source, and the version the series was made for (`linux/source`).
+/// Debian's package of the source, and the version the series was made for (`linux/source`, `linux/source-6.12`).
 pub(crate) struct Pin {
     pub package: String,
     pub version: String,
@@ -42,7 +42,7 @@ const TOOLS: [(&str, &str); 10] = [
 
 impl Workshop {
     pub(crate) fn pin(&self) -> Result<Pin> {
-        let path = self.recipes().join("source");
+        let path = self.release.source_file(&self.recipes());
         let text = fs::read_to_string(&path).map_err(|e| LinuxError::io("read", &path, &e))?;
         match text.split_whitespace().collect::<Vec<_>>()[..] {
             [package, version] => Ok(Pin { package: package.into(), version: version.into() }),
@@ -59,7 +59,7 @@ impl Workshop {
     pub(crate) fn source_locked(&self, progress: &dyn Progress) -> Result<Source> {
         self.need_tools(progress)?;
         let pin = self.pin()?;
-        let series = patches::read(&self.recipes().join("patches"))?;
+        let series = self.release.series(&self.recipes())?;
         let (package, version) = match self.fetched(&pin.package, Some(&pin.version))? {
             Some(found) => found,
             None => self.fetch(&pin, progress)?,
@@ -103,7 +103,7 @@ impl Workshop {
     }
 
     fn fetch(&self, pin: &Pin, progress: &dyn Progress) -> Result<(PathBuf, String)> {
-        progress.step(&format!("fetching {} {} (140 MB)", pin.package, pin.version));
+        progress.step(&format!("fetching {} {} (150 MB)", pin.package, pin.version));
         let exact = format!("{}={}", pin.package, pin.version);
         let doing = format!("fetching {}", pin.package);
         if run(&doing, &mut self.apt_get(&["download", &exact])?).is_err() {
@@ -112,7 +112,8 @@ impl Workshop {
             run("apt-get update", &mut self.apt_get(&["update"])?)?;
             if run(&doing, &mut self.apt_get(&["download", &exact])?).is_err() {
                 progress.step(&format!("{exact} is gone from the mirror: fetching its successor"));
-                run(&doing, &mut self.apt_get(&["download", &pin.package])?)?;
+                run(&doing, &mut self.apt_get(&["download", &pin.package])?)
+                    .map_err(|e| self.release.not_found(&pin.package, e))?;
             }
         }
         match self.fetched(&pin.package, Some(&pin.version))? {

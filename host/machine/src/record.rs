@@ -320,6 +320,9 @@ pub struct Spec {
     /// How Linux runs the program: the words of `--ukl`.
     #[serde(default)]
     pub ukl: String,
+    /// Which Linux, as `--linux` says it; empty for the one of machines that ask for none.
+    #[serde(default)]
+    pub linux: String,
     pub kernel: PathBuf,
     /// The kernel with its symbols, for backtraces.
     pub symbols: Option<PathBuf>,

@@ -590,6 +590,7 @@ pub(crate) mod tests {
             accel: Some(Accel::Tcg),
             kernel_kind: KernelKind::Micro,
             ukl: String::new(),
+            linux: String::new(),
             kernel: "/kernel".into(),
             symbols: None,
             initrd: "/root.cpio".into(),

@@ -424,6 +424,7 @@ fn spec(
         accel: None,
         kernel_kind: KernelKind::Micro,
         ukl: String::new(),
+        linux: String::new(),
         kernel: kernel.boot,
         symbols: Some(kernel.symbols),
         initrd,

@@ -101,6 +101,11 @@ pub fn jobs(root: &Path, args: &Args) -> Result<Option<Vec<Job>>> {
         if !args.host && binary.name == "linux/machines" {
             let words = [&["--ignored", ONE_BY_ONE], &filter[..], unless(args.long, &LONG)].concat();
             jobs.push(job(LINUX, "", binary, &words, &[]));
+            if args.long {
+                // Two more kernels to build. Kernels that check themselves, and what takes hours, are of the other Linux only.
+                let words = [&["--ignored", ONE_BY_ONE], &filter[..], &LONG].concat();
+                jobs.push(job(LINUX, " with Linux 6.12", binary, &words, &[("UNILITH_TEST_LINUX", "6.12")]));
+            }
         }
     }
     if !args.system {

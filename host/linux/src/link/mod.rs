@@ -164,6 +164,7 @@ impl Workshop {
     fn compiler(&self, compiler: Compiler) -> Result<Command> {
         let mut out = command(if compiler.language == Language::Cpp { "c++" } else { "cc" });
         out.arg("-fPIE").arg("-isystem").arg(self.recipes().join("link/include"));
+        out.args(self.release.definition());
         if compiler.libc == Libc::Musl {
             let own =
                 run("asking the compiler for its headers", command("cc").arg("-print-file-name=include"))?;

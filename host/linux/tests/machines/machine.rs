@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_image::{Catalogue, Reference, Request};
-use unilith_linux::{Cache, Clock, Compiler, Console, Options, Quiet, Workshop};
+use unilith_linux::{Cache, Clock, Compiler, Console, Options, Quiet, Release, Workshop};
 
 /// Machine types: the argument of `-M`, and the suffix of its virtio devices.
 pub const QEMU_MICROVM: (&str, &str) = (
@@ -212,8 +212,13 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 
+/// Which Linux the tests are of: `./unilith test --long` runs them of each.
+fn release() -> Release {
+    std::env::var("UNILITH_TEST_LINUX").map_or(Release::default(), |text| Release::parse(&text).unwrap())
+}
+
 fn workshop() -> Workshop {
-    Workshop::new(repository(), &Cache::of_user().unwrap())
+    Workshop::new(repository(), &Cache::of_user().unwrap()).of(release())
 }
 
 /// A root file system: the catalogue's busybox, a link for every name of it that the tests use, and programs.

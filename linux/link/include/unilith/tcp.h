@@ -38,8 +38,13 @@ UNILITH_KERNEL(sock_from_file);
 UNILITH_KERNEL(tcp_recvmsg);
 UNILITH_KERNEL(tcp_sendmsg);
 
+/* `unilith linux cc --linux 6.12` defines it as 612. */
+#ifndef UNILITH_LINUX
+#define UNILITH_LINUX 601
+#endif
+
 enum {
-	UNILITH_ITER_UBUF = 6,		/* enum iter_type, include/linux/uio.h */
+	UNILITH_ITER_UBUF = UNILITH_LINUX >= 612 ? 0 : 6,	/* enum iter_type, include/linux/uio.h */
 	UNILITH_ERESTARTSYS = 512,	/* include/linux/errno.h */
 	UNILITH_MAX_RW_COUNT = 0x7ffff000,
 };
@@ -49,9 +54,16 @@ struct unilith_message {
 	void *name;
 	int name_length, more;
 	struct {
+#if UNILITH_LINUX >= 612
+		unsigned char type, no_fault, is_source;
+		size_t offset;
+		const void *area;
+		size_t count;
+#else
 		unsigned char type, no_fault, is_source, is_program;
 		size_t offset, count;
 		const void *area;
+#endif
 		unsigned long segments;
 	} data;
 	void *control;
@@ -79,8 +91,8 @@ struct unilith_socket {
 /* NULL if the descriptor is not one of TCP over IPv4, or no memory is left. */
 static inline struct unilith_tcp *unilith_tcp_open(int fd)
 {
-	struct unilith_tcp tcp = {.in.data = {.type = UNILITH_ITER_UBUF, .is_program = 1},
-				  .out.data = {.type = UNILITH_ITER_UBUF, .is_program = 1, .is_source = 1}};
+	struct unilith_tcp tcp = {.in.data = {.type = UNILITH_ITER_UBUF},
+				  .out.data = {.type = UNILITH_ITER_UBUF, .is_source = 1}};
 	void *file = (void *)unilith_kernel(fget, fd, 0, 0, 0, 0);
 	const struct unilith_socket *socket;
 	unsigned long copy;
@@ -93,6 +105,11 @@ static inline struct unilith_tcp *unilith_tcp_open(int fd)
 	unilith_kernel(fput, file, 0, 0, 0, 0);
 	if (!tcp.sock)
 		return NULL;
+#if UNILITH_LINUX >= 612
+	tcp.in.data.segments = tcp.out.data.segments = 1;
+#else
+	tcp.in.data.is_program = tcp.out.data.is_program = 1;
+#endif
 	copy = unilith_kernel(memdup_user, &tcp, sizeof tcp, 0, 0, 0);
 	/* Errors are the last 4095 addresses. */
 	return copy < -4095UL ? (struct unilith_tcp *)copy : NULL;
