@@ -112,9 +112,11 @@ pub fn container_features(set: &BTreeMap<String, String>) -> Result<Vec<&'static
 
 /// The features of a kernel that a package has, with the platform's.
 pub fn packaged_features() -> Result<Vec<(Platform, Vec<&'static str>)>> {
-    let containers = on_platform(Platform::Process, &container_features(&BTreeMap::new())?);
-    let usual = |platform| -> Result<_> { Ok((platform, default_features(platform)?)) };
-    Ok(vec![usual(Platform::Microvm)?, usual(Platform::Process)?, (Platform::Process, containers)])
+    let containers = container_features(&BTreeMap::new())?;
+    let both = [Platform::Microvm, Platform::Process];
+    let usual = both.map(|platform| Ok((platform, default_features(platform)?)));
+    let of_containers = both.map(|platform| Ok((platform, on_platform(platform, &containers))));
+    usual.into_iter().chain(of_containers).collect()
 }
 
 /// The features with the platform's.

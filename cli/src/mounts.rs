@@ -237,6 +237,7 @@ pub fn mount(text: &str) -> Result<Mounted> {
             return Ok(Mounted::Memory(Memory {
                 guest,
                 size,
+                inodes: None,
                 mode: mode.unwrap_or(TMPFS_MODE),
                 exec: false,
             }));
@@ -254,16 +255,24 @@ pub fn tmpfs(text: &str) -> Result<Memory> {
     let wrong = |why: &str| Fault { code: 2, message: format!("--tmpfs {text}: {why}") };
     let (path, options) = text.split_once(':').unwrap_or((text, ""));
     let guest = absolute(path).map_err(|e| wrong(&e))?;
-    let mut memory = Memory { guest, size: None, mode: TMPFS_MODE, exec: false };
+    let mut memory = Memory { guest, size: None, inodes: None, mode: TMPFS_MODE, exec: false };
     for option in options.split(',').filter(|option| !option.is_empty()) {
         match option.split_once('=') {
             Some(("size", value)) => memory.size = Some(memory_size(value).map_err(|e| wrong(&e))?),
             Some(("mode", value)) => memory.mode = octal(value).map_err(|e| wrong(&e))?,
+            Some(("nr_inodes", value)) => {
+                let count = value.parse().map_err(|_| wrong(&format!("nr_inodes `{value}` is no number")))?;
+                memory.inodes = Some(count);
+            }
             None if option == "exec" => memory.exec = true,
             None if option == "noexec" => memory.exec = false,
             // What it is in any case.
             None if ["rw", "nosuid", "nodev"].contains(&option) => {}
-            _ => return Err(wrong(&format!("there is no `{option}`; write size=SIZE, mode=MODE and exec"))),
+            _ => {
+                return Err(wrong(&format!(
+                    "there is no `{option}`; write size=SIZE, nr_inodes=N, mode=MODE and exec"
+                )));
+            }
         }
     }
     Ok(memory)
@@ -326,7 +335,8 @@ mod tests {
         assert_eq!(mount("src=cache,dst=/c").unwrap(), volume("cache:/c"));
         let disk = Disk { source: "a.img".into(), guest: "/x".into(), read_only: false, size: Some(2 << 30) };
         assert_eq!(mount("type=disk,source=a.img,target=/x,size=2G").unwrap(), Mounted::Disk(disk));
-        let memory = Memory { guest: "/x".into(), size: Some(1 << 20), mode: 0o700, exec: false };
+        let memory =
+            Memory { guest: "/x".into(), size: Some(1 << 20), inodes: None, mode: 0o700, exec: false };
         let words = "type=tmpfs,target=/x,tmpfs-size=1m,tmpfs-mode=700";
         assert_eq!(mount(words).unwrap(), Mounted::Memory(memory));
         for (text, says) in [

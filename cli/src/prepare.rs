@@ -429,6 +429,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         no_new_privileges: flags.rights.are_final()?,
         confinement: Confinement::default(),
         group: None,
+        ids: None,
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
         log: flags.log.clone(),
         log_limits: LogLimits::default(),

@@ -68,6 +68,26 @@ fn the_first_process_of_a_container_of_a_pod_is_number_1_and_sees_none_of_the_ot
 }
 
 #[test]
+fn the_first_process_of_a_container_has_no_default_actions_for_signals() {
+    let Some(engine) = engine() else { return };
+    engine.bundle("one", "echo up; while :; do sleep 0.1; done", |_| {});
+    assert!(engine.create("one").success(), "{}", engine.out("one"));
+    engine.run(&["start", "one"]).ok();
+    eventually("it runs", || engine.out("one").contains("up\n"));
+    // As Linux has it (pid_namespaces(7)): an engine's `stop` waits for its time to be over, and kills it then.
+    engine.run(&["kill", "one", "TERM"]).ok();
+    engine
+        .run(&["exec", "one", "sh", "-c", "kill -TERM 1; kill -KILL 1; echo still there"])
+        .ok()
+        .says("still there");
+    assert_eq!(engine.status("one"), "running");
+    engine.run(&["kill", "one", "KILL"]).ok();
+    assert_eq!(engine.wait("one"), 137, "{}", engine.out("one"));
+    engine.run(&["delete", "one"]).ok();
+    assert_eq!(engine.unilith.machines_on_disk(), 0);
+}
+
+#[test]
 fn a_container_joins_the_processes_of_its_pod_or_of_another_container_when_its_bundle_says_so() {
     let Some(engine) = engine() else { return };
     let pod = Pod::make();

@@ -267,8 +267,8 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
     engine.run(&["kill", "server", "KILL"]).ok();
     assert_eq!(engine.wait("server"), 137, "{}", engine.out("server"));
     assert_eq!(engine.status("sandbox"), "running");
-    engine.run(&["kill", "sandbox", "TERM"]).ok();
-    assert_eq!(engine.wait("sandbox"), 143, "{}", engine.out("sandbox"));
+    engine.run(&["kill", "sandbox", "KILL"]).ok();
+    assert_eq!(engine.wait("sandbox"), 137, "{}", engine.out("sandbox"));
     ["again", "greedy", "server", "sandbox"].iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
     engine.has_nothing_left();
 }

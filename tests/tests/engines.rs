@@ -144,6 +144,7 @@ fn podman_runs_it_in_place_of_runc() {
     podman(&["start", "web"]).ok();
     podman(&["rm", "-f", "-t", "0", "web"]).ok();
     has_pods(&engines);
+    has_files_and_users(&engines);
     podman(&["rmi", "-af"]).ok();
 }
 
@@ -181,6 +182,25 @@ fn has_pods(engines: &Podman) {
         "/sys/fs/cgroup/cpu.max",
     ];
     podman(&[&["run", "--rm"], &limits[..], &show[..]].concat()).ok().says("67108864\n50\n150000 100000\n");
+}
+
+/// File systems in memory with their sizes, users of its own, the exit code of one that takes no notice of `stop`, a virtual machine.
+fn has_files_and_users(engines: &Podman) {
+    let podman = |words: &[&str]| engines.run(words);
+    let memory = ["run", "--rm", "--shm-size", "4m", "--tmpfs", "/x:size=1m,mode=700"];
+    let look = ["tools", "/bin/sh", "-c", "busybox df -P /dev/shm /x | busybox awk '{ print $2, $6 }'"];
+    podman(&[&memory[..], &look[..]].concat()).ok().says("4096 /dev/shm\n1024 /x\n");
+    let users = ["run", "--rm", "--uidmap", "0:100000:5000", "--gidmap", "0:200000:5000"];
+    let look = ["tools", "/bin/sh", "-c", "id; busybox stat -c '%u %g' /bin/sh; cat /proc/self/uid_map"];
+    let ran = podman(&[&users[..], &look[..]].concat()).ok();
+    let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("uid=0") && words.contains("0 0 0 100000 5000"), "{ran}");
+    podman(&["run", "-d", "--name", "deaf", "tools", "/bin/sleep", "1000"]).ok();
+    podman(&["stop", "-t", "1", "deaf"]).ok();
+    podman(&["inspect", "-f", "{{.State.ExitCode}}", "deaf"]).ok().says("137");
+    podman(&["rm", "deaf"]).ok();
+    let microvm = ["run", "--rm", "--annotation", "dev.unilith.machine=microvm", "-h", "virtual"];
+    podman(&[&microvm[..], &["tools", "/bin/sh", "-c", "hostname; exit 6"]].concat()).code(6).says("virtual");
 }
 
 /// What Docker is made of, unpacked and not installed: its package would start it.

@@ -134,6 +134,7 @@ fn run_script(spec: &Spec) -> String {
         disks: spec.drives.iter().map(disk).collect(),
         link: if connection == Connection::None { qemu::Link::None } else { qemu::Link::User(ports) },
         mac: spec.mac(),
+        mtu: None,
         console: qemu::Stream::Stdio,
         status: qemu::Stream::File("status".into()),
         control: None,

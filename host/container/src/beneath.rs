@@ -4,7 +4,7 @@
 
 use crate::{ContainerError, Result, bundle::Bind, file};
 use rustix::{
-    fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid},
     io::Errno,
 };
 use std::{
@@ -41,8 +41,9 @@ impl Root {
         Some((FileType::from_raw_mode(stat.st_mode), stat.st_mode))
     }
 
-    /// Makes the directory or the empty file that something is to be mounted on, with what is above it, where it is missing.
-    pub fn make_mount_point(&self, path: &Path, is_directory: bool) -> Result<()> {
+    /// Makes the directory or the empty file that something is to be mounted on, with what is above it, where it is missing. `owner`: whose
+    /// it is then; `None`: this process's user.
+    pub fn make_mount_point(&self, path: &Path, is_directory: bool, owner: Option<(u32, u32)>) -> Result<()> {
         let failed = |e: Errno| file("cannot make the mount point", self.path.join(inside(path)))(e.into());
         if self.kind(path).is_some() {
             return Ok(());
@@ -65,9 +66,13 @@ impl Root {
             } else {
                 fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
             };
-            match made {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(failed(e)),
+            match (made, owner) {
+                (Ok(()), Some((user, group))) => {
+                    let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+                    fs::chownat(&parent, name, user, group, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                }
+                (Ok(()) | Err(Errno::EXIST), _) => {}
+                (Err(e), _) => return Err(failed(e)),
             }
         }
         Ok(())
@@ -142,13 +147,13 @@ mod tests {
         symlink("../outside", root.join("upward")).unwrap();
         symlink("/usr", root.join("fine")).unwrap();
         let tree = Root::open(&root).unwrap();
-        tree.make_mount_point(Path::new("/etc/app/config"), false).unwrap();
-        tree.make_mount_point(Path::new("/data/../var/lib"), true).unwrap();
-        tree.make_mount_point(Path::new("/fine/lib"), true).unwrap();
+        tree.make_mount_point(Path::new("/etc/app/config"), false, None).unwrap();
+        tree.make_mount_point(Path::new("/data/../var/lib"), true, None).unwrap();
+        tree.make_mount_point(Path::new("/fine/lib"), true, None).unwrap();
         assert!(root.join("etc/app/config").is_file() && root.join("usr/lib").is_dir());
         // Either link leads to a name that the root has not, or has itself.
-        let _ = tree.make_mount_point(Path::new("/absolute/x"), true);
-        let _ = tree.make_mount_point(Path::new("/upward/x"), true);
+        let _ = tree.make_mount_point(Path::new("/absolute/x"), true, None);
+        let _ = tree.make_mount_point(Path::new("/upward/x"), true, None);
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "something was made outside of the root");
     }
 

@@ -3,7 +3,13 @@
 //! it were passed over in silence is refused; what has no meaning for a machine, which has a kernel of its own, is listed in
 //! `docs/reference/oci.md`.
 
-use crate::{ContainerError, Result, namespace, scope::Scope, seccomp};
+use crate::{
+    ContainerError, Result, namespace,
+    scope::Scope,
+    scratch::{SHARED_MEMORY, Scratch},
+    seccomp,
+    users::Users,
+};
 use oci_spec::runtime::{
     Capability, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec,
 };
@@ -87,13 +93,6 @@ pub struct Bind {
     /// What is mounted below the source later is not seen: no mount that is a slave of the host's, or its peer.
     pub is_private: bool,
     pub is_directory: bool,
-}
-
-/// An empty directory that goes with the container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scratch {
-    pub destination: PathBuf,
-    pub mode: u32,
 }
 
 /// Sets of capabilities(7), a bit for each.
@@ -255,6 +254,7 @@ pub struct Container {
     pub scratch: Vec<Scratch>,
     pub network: Network,
     pub namespaces: Namespaces,
+    pub users: Users,
     pub group: Group,
     /// Bytes.
     pub memory: Option<u64>,
@@ -266,6 +266,8 @@ pub struct Container {
     pub annotations: BTreeMap<String, String>,
     /// It only holds a pod's namespaces.
     pub is_sandbox: bool,
+    /// Its machine is a virtual one, which no other container joins.
+    pub is_virtual: bool,
 }
 
 impl Container {
@@ -322,6 +324,7 @@ impl Container {
             scratch: Vec::new(),
             network: Network::Host,
             namespaces: Namespaces::default(),
+            users: Users::default(),
             group: Group::default(),
             memory: None,
             cgroup: None,
@@ -330,6 +333,7 @@ impl Container {
             hooks: spec.hooks().clone(),
             annotations: spec.annotations().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
             is_sandbox: false,
+            is_virtual: false,
         };
         container.is_sandbox =
             KIND.iter().any(|key| container.annotations.get(*key).is_some_and(|kind| kind == "sandbox"));
@@ -363,7 +367,14 @@ impl Container {
             self.group.files = Some(has("ro"));
         }
         // The kernel of the machine has its own.
-        let own = ["/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"];
+        if destination == Path::new(SHARED_MEMORY) {
+            let source = is_bind.then(|| self.bundle.join(mount.source().clone().unwrap_or_default()));
+            let scratch =
+                Scratch::of_shared_memory(source.as_deref(), &options).map_err(|why| wrong(&why))?;
+            self.scratch.extend(scratch);
+            return Ok(());
+        }
+        let own = ["/proc", "/sys", "/dev/pts", SHARED_MEMORY, "/dev/mqueue"];
         if own.iter().any(|own| destination.starts_with(own)) || destination == Path::new("/dev") {
             return Ok(());
         }
@@ -394,11 +405,7 @@ impl Container {
                 });
             }
             "tmpfs" => {
-                let mode = options.iter().find_map(|o| o.strip_prefix("mode="));
-                let mode = mode.map_or(Some(0o1777), |text| u32::from_str_radix(text, 8).ok());
-                let mode =
-                    mode.filter(|mode| *mode <= 0o7777).ok_or_else(|| wrong("mode= is no octal number"))?;
-                self.scratch.push(Scratch { destination, mode });
+                self.scratch.push(Scratch::of(destination.clone(), &options).map_err(|why| wrong(&why))?);
             }
             "proc" | "sysfs" | "devpts" | "mqueue" | "cgroup" | "cgroup2" => {}
             other => return Err(wrong(&format!("a machine has no file system of the type {other:?}"))),
@@ -413,13 +420,9 @@ impl Container {
                 (LinuxNamespaceType::Network, Some(path)) if namespace::is_own(path) => {}
                 (LinuxNamespaceType::Network, Some(path)) => self.network = Network::At(path.clone()),
                 (LinuxNamespaceType::Network, None) => self.network = Network::New,
-                (LinuxNamespaceType::User, _) => {
-                    return Err(
-                        "linux.namespaces: a user namespace: a machine has users of its own, and its files \
-                        would belong to others than the engine expects; run without --userns"
-                            .into(),
-                    );
-                }
+                (LinuxNamespaceType::User, None) => self.users = Users::of(linux)?,
+                (LinuxNamespaceType::User, Some(path)) if namespace::is_own_users(path) => {}
+                (LinuxNamespaceType::User, Some(path)) => self.users = Users::Of(path.clone()),
                 (LinuxNamespaceType::Pid, _) => self.namespaces.pid = place(),
                 (LinuxNamespaceType::Ipc, _) => self.namespaces.ipc = place(),
                 (LinuxNamespaceType::Uts, _) => self.namespaces.uts = place(),
@@ -474,7 +477,8 @@ impl Container {
     /// limit of memory (a machine's memory cannot grow). Podman's pods and `--network container:NAME` make such.
     pub fn may_be_joined(&self) -> bool {
         let is_alone = !self.is_sandbox && !self.is_in_pod();
-        self.holds_machine() || is_alone && self.network != Network::Host && self.memory.is_none()
+        let is_free = self.network != Network::Host && self.memory.is_none() && !self.is_virtual;
+        self.holds_machine() || is_alone && is_free
     }
 
     /// Whether it is the sandbox of a pod of the kubelet, which gives the group of a pod a limit of memory when each container has one.
@@ -515,7 +519,7 @@ impl Container {
 }
 
 /// The process of a namespace's path in /proc (namespaces(7)).
-fn process_of(namespace: &Path) -> Option<u32> {
+pub fn process_of(namespace: &Path) -> Option<u32> {
     namespace.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()
 }
 
@@ -612,7 +616,14 @@ mod tests {
         let binds: Vec<_> = c.binds.iter().map(|b| (b.destination.to_str().unwrap(), b.read_only)).collect();
         assert_eq!(binds, [("/etc/x", true), ("/data", false)]);
         assert!(!c.binds[0].is_directory && c.binds[1].is_directory);
-        assert_eq!(c.scratch, [Scratch { destination: "/run".into(), mode: 0o755 }]);
+        let run = Scratch {
+            destination: "/run".into(),
+            mode: 0o755,
+            size: Some(64 << 20),
+            inodes: None,
+            noexec: false,
+        };
+        assert_eq!(c.scratch, [run]);
         assert_eq!(c.choice("machine"), Some("process"));
     }
 
@@ -687,6 +698,8 @@ mod tests {
             ("/mounts/3/source", json!("/dev/null"), "devices"),
             ("/mounts/5/type", json!("overlay"), "overlay"),
             ("/mounts/5/options", json!(["mode=rw"]), "octal"),
+            ("/mounts/5/options", json!(["size=half"]), "size=half"),
+            ("/mounts/5/options", json!(["nr_inodes=99999999999999999999"]), "nr_inodes"),
             ("/linux/maskedPaths/1", json!("sys/firmware"), "maskedPaths"),
             ("/linux/maskedPaths/0", json!("//"), "maskedPaths"),
             ("/linux/readonlyPaths/0", json!("/a\0"), "readonlyPaths"),
@@ -696,7 +709,7 @@ mod tests {
             ("/linux/sysctl", json!({"kernel.hostname": "x"}), "kernel.hostname"),
             ("/linux/seccomp/defaultAction", json!("SCMP_ACT_NOTIFY"), "SCMP_ACT_NOTIFY"),
             ("/linux/seccomp/syscalls", json!(7), "invalid type"),
-            ("/linux/namespaces/0/type", json!("user"), "user namespace"),
+            ("/linux/namespaces/0/type", json!("user"), "uidMappings"),
         ] {
             let mut config = config();
             *config.pointer_mut(pointer).unwrap() = value;

@@ -3,11 +3,14 @@
 //! group and network namespace it belongs to, its terminal, hooks, and the records that one call leaves for the next.
 //!
 //! - [`bundle`]: `config.json`, checked: what is wrong or cannot be honoured is refused by its name
+//! - [`administrator`]: the file that says what containers may choose
 //! - [`beneath`]: names in the container's root, none of which leads out of it
 //! - [`cgroup`]: control groups, version 1 and 2
 //! - [`mounted`]: what is mounted on the host
 //! - [`namespace`]: the network namespace
 //! - [`scope`]: control groups that systemd makes
+//! - [`scratch`]: mounts of the type tmpfs
+//! - [`users`]: whom its users are on the host
 //! - [`terminal`]: the pseudo-terminal, given to the engine over its console socket
 //! - [`view`]: the container's files, where engines look for them
 //! - [`hooks`]: programs of the engine's that are run at points of the container's life
@@ -16,6 +19,7 @@
 //!
 //! It knows nothing of machines; the command's `oci` joins the two.
 
+pub mod administrator;
 pub mod beneath;
 pub mod bundle;
 pub mod cgroup;
@@ -24,8 +28,10 @@ pub mod mounted;
 pub mod namespace;
 pub mod record;
 pub mod scope;
+pub mod scratch;
 pub mod seccomp;
 pub mod terminal;
+pub mod users;
 pub mod view;
 
 /// A process as `exec --process` describes it.
@@ -40,6 +46,8 @@ pub enum ContainerError {
     File { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{0}: {1}")]
     Config(PathBuf, String),
+    #[error("annotation unilith.{key}={word}: {path} allows {allowed}", path = path.display())]
+    Forbidden { key: &'static str, word: String, path: PathBuf, allowed: String },
     #[error("exec: \"{0}\": executable file not found in $PATH")]
     NoProgram(String),
     #[error("exec: \"{0}\": permission denied")]

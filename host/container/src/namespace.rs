@@ -52,6 +52,13 @@ pub fn is_own(path: &Path) -> bool {
     number(path).is_some_and(|theirs| number(Path::new(OWN)) == Some(theirs))
 }
 
+/// Whether the file is the calling process's own user namespace.
+pub fn is_own_users(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let number = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    number(path).is_some_and(|theirs| number(Path::new("/proc/self/ns/user")) == Some(theirs))
+}
+
 /// That of a process.
 pub fn number_of(pid: u32) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;

@@ -2,14 +2,22 @@
 //! What a machine is given when it starts.
 
 use crate::{
-    qemu, record,
+    MachineError, qemu, record,
     record::{Capabilities, Connection, Rlimit, Spec, now_ms},
     store::Held,
 };
 use api_boot::{BootConfig, CapabilitySets, Tmpfs, Volume};
-use std::path::PathBuf;
+use std::{
+    fs::{self, File, Permissions},
+    io::{Seek, SeekFrom, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 use unilith_network::ports::Protocol;
-use unilith_ninep::{Forest, SiteTables};
+use unilith_ninep::{
+    Forest, SiteTables,
+    ids::{Ids, Map},
+};
 
 /// What docker calls this host's address in `--add-host`.
 pub const HOST_GATEWAY: &str = "host-gateway";
@@ -34,6 +42,40 @@ pub fn pod_tag(n: usize) -> String {
 /// Makes the [`BootFiles`]; the error is one line.
 pub type Boot<'a> = &'a dyn Fn(&Held, &BootConfig) -> Result<BootFiles, String>;
 
+/// A command line of `most` bytes and an initial RAM disk, the root archive itself. What does not fit, a program's environment or a filter of
+/// system calls, follows the archive, in a copy of it that is made in `own` for this machine alone.
+pub fn settings(
+    root: &Path,
+    own: &Path,
+    config: &BootConfig,
+    most: usize,
+) -> Result<BootFiles, MachineError> {
+    let append = config.encode();
+    if append.len() <= most {
+        return Ok(BootFiles { initrd: root.to_path_buf(), append, sites: None, pod: Vec::new() });
+    }
+    let offset =
+        append_to_copy(root, own, append.as_bytes()).map_err(MachineError::file("cannot write", own))?;
+    let more = Some((offset, append.len() as u64));
+    let status_on_console = config.status_on_console;
+    let front = BootConfig { status_on_console, more, ..BootConfig::default() }.encode();
+    // Nothing is behind the dashes, and Firecracker wants something there or no dashes.
+    let append = front.trim_end_matches("--").trim_end().to_string();
+    Ok(BootFiles { initrd: own.to_path_buf(), append, sites: None, pod: Vec::new() })
+}
+
+/// Where in the copy the text begins.
+fn append_to_copy(root: &Path, own: &Path, text: &[u8]) -> std::io::Result<u64> {
+    // The cache's files are read-only, and the environment may hold passwords.
+    drop(crate::private::create(own)?);
+    fs::copy(root, own)?;
+    fs::set_permissions(own, Permissions::from_mode(0o600))?;
+    let mut file = File::options().write(true).open(own)?;
+    let offset = file.seek(SeekFrom::End(0))?;
+    file.write_all(text)?;
+    Ok(offset)
+}
+
 /// What the kernel is told about a machine.
 pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     let volume = |(n, mount): (usize, &crate::record::Mount)| Volume {
@@ -46,6 +88,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     let tmpfs = |t: &crate::record::Memory| Tmpfs {
         path: t.guest.clone(),
         size: t.size.unwrap_or(0),
+        inodes: t.inodes.unwrap_or(0),
         mode: t.mode,
         exec: t.exec,
     };
@@ -67,6 +110,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         no_new_privileges: spec.no_new_privileges,
         confinement: confinement(&spec.confinement),
         group: spec.group.map(group),
+        ids: spec.ids.as_ref().map(ids),
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
         disks: spec.drives.iter().enumerate().filter_map(disk).collect(),
         tmpfs: spec.tmpfs.iter().map(tmpfs).collect(),
@@ -93,6 +137,11 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
 fn confinement(of: &record::Confinement) -> api_boot::Confinement {
     let record::Confinement { filter, settings, masked, read_only } = of.clone();
     api_boot::Confinement { filter, settings, masked, read_only }
+}
+
+fn ids(of: &Ids) -> api_boot::Ids {
+    let extents = |map: &Map| map.0.iter().map(|e| (e.inside, e.outside, e.count)).collect();
+    api_boot::Ids { users: extents(&of.users), groups: extents(&of.groups) }
 }
 
 fn group(of: record::ControlGroup) -> api_boot::ControlGroup {

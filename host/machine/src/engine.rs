@@ -12,6 +12,7 @@ use crate::{
     drives::Drives,
     firecracker,
     link::Link,
+    private_mounts::PrivateMounts,
     privileges, qemu,
     record::{Accel, Mount, Platform, Spec},
     vsock,
@@ -115,9 +116,11 @@ pub struct Overlay<'a> {
     pub files: &'a Path,
 }
 
-/// Starts the machine's process. `folder` is the machine's own.
+/// Starts the machine's process. `folder` is the machine's own; `mounts` are QEMU's.
+#[expect(clippy::too_many_arguments, reason = "what a machine is made of, each once")]
 pub fn start(
     spec: &Spec,
+    mounts: PrivateMounts,
     folder: &Path,
     files: BootFiles,
     link: &Link,
@@ -127,7 +130,7 @@ pub fn start(
 ) -> Result<Engine, MachineError> {
     match spec.platform {
         Platform::Process => process(spec, files, link, overlay, drives, shares),
-        Platform::Microvm | Platform::Q35 => emulator(spec, files, link, overlay, drives),
+        Platform::Microvm | Platform::Q35 => emulator(spec, mounts, files, link, overlay, drives),
         Platform::Firecracker => monitors::microvm(spec, folder, &files, link, overlay, shares),
         Platform::CloudHypervisor => monitors::cloud_hypervisor(spec, folder, &files, link, overlay, shares),
     }
@@ -140,6 +143,7 @@ fn pair() -> Result<(UnixStream, UnixStream), MachineError> {
 
 fn emulator(
     spec: &Spec,
+    mounts: PrivateMounts,
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
@@ -149,6 +153,7 @@ fn emulator(
         qemu::Disk::inherited(n, file.as_raw_fd(), read_only)
     };
     let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
+    let (mac, mtu) = link.mac_and_mtu(spec);
     let line = qemu::Line {
         platform: spec.platform,
         accel: spec.accel.unwrap_or(Accel::Tcg),
@@ -162,7 +167,8 @@ fn emulator(
         volumes: &spec.volumes,
         disks: drives.iter().enumerate().map(disk).collect(),
         link: link.for_qemu(),
-        mac: spec.mac(),
+        mac,
+        mtu,
         console: qemu::Stream::Socket(console_end.as_raw_fd()),
         status: qemu::Stream::Socket(status_end.as_raw_fd()),
         control: Some(control_end.as_raw_fd()),
@@ -184,7 +190,7 @@ fn emulator(
     let needed = privileges::needed(spec, &line.link, opened.chain(overlay));
     let mut command = Command::new(qemu::QEMU);
     command.args(privileges::SANDBOX).args(line.arguments()).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = spawn(command, inherited, needed).map_err(|e| match e.kind() {
+    let mut child = spawn(command, inherited, needed, mounts).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => MachineError::NoQemu,
         _ => MachineError::Qemu(format!("cannot start {}: {e}", qemu::QEMU)),
     })?;
@@ -208,7 +214,12 @@ fn takes_attributes(folder: &Path) -> bool {
 }
 
 /// Starts a monitor. `needed`: what it keeps of this user's capabilities.
-fn spawn(mut command: Command, inherited: Vec<RawFd>, needed: CapabilitySet) -> io::Result<Child> {
+fn spawn(
+    mut command: Command,
+    inherited: Vec<RawFd>,
+    needed: CapabilitySet,
+    mounts: PrivateMounts,
+) -> io::Result<Child> {
     command.stderr(Stdio::piped());
     // Ctrl-C in the terminal is for the supervisor to act on.
     command.process_group(0);
@@ -216,6 +227,7 @@ fn spawn(mut command: Command, inherited: Vec<RawFd>, needed: CapabilitySet) -> 
     // and takes no lock. The descriptors it names are open in the parent until `spawn` returns.
     unsafe {
         command.pre_exec(move || {
+            mounts.make()?;
             privileges::keep_only(needed)?;
             // After it: a process whose privileges change forgets this signal (prctl(2)).
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

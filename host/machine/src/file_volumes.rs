@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Volumes that are files, for QEMU, which exports directories only. Each file gets a second name (a hard link), alone in
-//! a directory of the machine's own: what the machine sees is that file and nothing beside it. As with a bind mount it
-//! goes on seeing the file that was there at its start when another one takes its name.
+//! Volumes as QEMU can export them: directories only, with whatever is mounted below them. A file gets a second name (a hard link, or a
+//! bind mount that QEMU alone sees), alone in a directory of the machine's own: what the machine sees is that file and nothing beside it. As
+//! with any bind mount it goes on seeing the file that was there at its start when another one takes its name. A directory whose mounts
+//! are not to be followed is mounted in such a directory, too.
 
 use crate::{
     MachineError, private,
-    record::{Mount, Spec},
+    private_mounts::PrivateMounts,
+    record::{Mount, Spec, Submounts},
     store::Held,
 };
 use rustix::io::Errno;
-use std::{fs, io, path::Path};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
 
-/// What the machine is started with: its volumes as QEMU can export them.
-pub fn place(machine: &Held) -> Result<Spec, MachineError> {
-    let mut spec = machine.spec.clone();
+/// What the machine is started with, and what QEMU has to mount for it.
+pub fn place(machine: &Held) -> Result<(Spec, PrivateMounts), MachineError> {
+    let (mut spec, mut mounts) = (machine.spec.clone(), PrivateMounts::default());
     if spec.platform.is_served_files() {
-        return Ok(spec);
+        return Ok((spec, mounts));
     }
     let exports = machine.file_exports();
     // Of a supervisor that was killed.
@@ -25,16 +31,33 @@ pub fn place(machine: &Held) -> Result<Spec, MachineError> {
         }
         _ => {}
     }
-    let files = spec.volumes.iter_mut().enumerate().filter(|(_, volume)| volume.host.is_file());
-    for (n, Mount { host, .. }) in files {
+    let make = |n: usize| -> Result<PathBuf, MachineError> {
         let folder = exports.join(n.to_string());
         private::keep_directory(&exports)
             .and_then(|()| private::keep_directory(&folder))
             .map_err(MachineError::file("cannot make", &folder))?;
-        link(host, &folder)?;
-        *host = folder;
+        Ok(folder)
+    };
+    for (n, Mount { host, submounts, .. }) in spec.volumes.iter_mut().enumerate() {
+        let cannot = |e: Errno| MachineError::file("cannot show a machine", host)(e.into());
+        if host.is_file() {
+            let folder = make(n)?;
+            if let Err(error) = link(host, &folder) {
+                if !PrivateMounts::are_allowed() {
+                    return Err(error);
+                }
+                let place = folder.join(api_boot::VOLUME_FILE);
+                File::create(&place).map_err(MachineError::file("cannot make", &place))?;
+                mounts.bind(host, &place, false).map_err(cannot)?;
+            }
+            *host = folder;
+        } else if *submounts != Submounts::Live && PrivateMounts::are_allowed() {
+            let folder = make(n)?;
+            mounts.bind(host, &folder, *submounts == Submounts::Then).map_err(cannot)?;
+            *host = folder;
+        }
     }
-    Ok(spec)
+    Ok((spec, mounts))
 }
 
 fn link(file: &Path, folder: &Path) -> Result<(), MachineError> {
@@ -70,7 +93,8 @@ mod tests {
             vec![Mount::new(folder.path(), "/data", false), Mount::new(file.clone(), "/etc/x", true)];
         let store = Store::at(folder.path().join("store"));
         let machine = store.create(Spec { volumes, ..spec("aa11", "one") }).unwrap();
-        let placed = place(&machine).unwrap();
+        let (placed, mounts) = place(&machine).unwrap();
+        assert_eq!(mounts, PrivateMounts::default());
         assert_eq!(placed.volumes[0].host, folder.path());
         let export = &placed.volumes[1].host;
         let names: Vec<_> = fs::read_dir(export).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -79,11 +103,11 @@ mod tests {
         fs::write(export.join(api_boot::VOLUME_FILE), "three").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "three");
         // Again, as after a restart.
-        assert_eq!(place(&machine).unwrap().volumes[1].host, *export);
+        assert_eq!(place(&machine).unwrap().0.volumes[1].host, *export);
 
         let mut machine = machine;
         machine.spec.platform = Platform::Process;
-        assert_eq!(place(&machine).unwrap().volumes[1].host, file);
+        assert_eq!(place(&machine).unwrap().0.volumes[1].host, file);
     }
 
     #[test]

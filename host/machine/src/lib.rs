@@ -39,6 +39,7 @@ pub mod link;
 pub mod networks;
 pub mod output;
 mod private;
+mod private_mounts;
 mod privileges;
 pub mod process;
 pub mod qemu;

@@ -22,6 +22,7 @@ use unilith_network::{
     passt::{self, Passt},
     ports::{Listener, PortError, Publish, listen},
     proxy::{self, Limits, Route},
+    relay::Relay,
     resolver::Resolver,
     subnet::Pair,
     tap::{self, Tap, TapError},
@@ -44,7 +45,9 @@ pub struct Link {
     /// Of an interface that was taken over.
     resolver: Option<Resolver>,
     loopback: Option<Loopback>,
-    serving: Option<Serving>,
+    /// Between that and the tap device of a monitor.
+    relay: Option<Relay>,
+    serving: Vec<Serving>,
     /// Ends when it is dropped.
     _passt: Option<Passt>,
 }
@@ -58,7 +61,8 @@ impl Link {
         }
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         if let Network::Interface { record, server, loopback } = &spec.network {
-            return Link::take_over(record, *server, *loopback).map_err(MachineError::Interface);
+            let taken = Link::take_over(record, *server, *loopback, spec.platform);
+            return taken.map_err(MachineError::Interface);
         }
         if spec.network == Network::None {
             return Ok(Link::to(Connection::None));
@@ -153,9 +157,18 @@ impl Link {
         Ok(Link { published, notes, device, routes, names, ..Link::to(connection) })
     }
 
-    fn take_over(record: &Path, server: Option<Ipv4Addr>, loopback: bool) -> io::Result<Link> {
+    fn take_over(
+        record: &Path,
+        server: Option<Ipv4Addr>,
+        loopback: bool,
+        platform: Platform,
+    ) -> io::Result<Link> {
         let Some((interface, device)) = Interface::take(record, server.is_some() || loopback)? else {
             return Ok(Link::to(Connection::None));
+        };
+        let (device, relay) = match platform.is_process() {
+            true => (device, None),
+            false => Relay::new(device, interface.mtu).map(|(relay, device)| (device, Some(relay)))?,
         };
         let mut notes = Vec::new();
         let loopback = loopback.then(|| Loopback::new(&interface)).transpose().unwrap_or_else(|error| {
@@ -167,7 +180,7 @@ impl Link {
         let loopback = loopback.flatten();
         let resolver = server.map(|server| Resolver::new(&interface, server)).transpose()?.flatten();
         let connection = Connection::Interface { interface };
-        Ok(Link { device: Some(device), notes, resolver, loopback, ..Link::to(connection) })
+        Ok(Link { device: Some(device), notes, resolver, loopback, relay, ..Link::to(connection) })
     }
 
     fn to(connection: Connection) -> Link {
@@ -182,7 +195,8 @@ impl Link {
             names: None,
             resolver: None,
             loopback: None,
-            serving: None,
+            relay: None,
+            serving: Vec::new(),
             _passt: None,
         }
     }
@@ -190,7 +204,9 @@ impl Link {
     /// QEMU's side of it. The descriptor stays with `self`.
     pub fn for_qemu(&self) -> qemu::Link {
         match (&self.connection, &self.device) {
-            (Connection::Tap { .. }, Some(fd)) => qemu::Link::Tap(fd.as_raw_fd()),
+            (Connection::Tap { .. } | Connection::Interface { .. }, Some(fd)) => {
+                qemu::Link::Tap(fd.as_raw_fd())
+            }
             (Connection::User { .. }, Some(fd)) => qemu::Link::Frames(fd.as_raw_fd()),
             (Connection::User { .. }, None) => qemu::Link::User(self.forwarded.clone()),
             _ => qemu::Link::None,
@@ -202,6 +218,16 @@ impl Link {
         match &self.connection {
             Connection::Tap { device, .. } => Some(device),
             _ => None,
+        }
+    }
+
+    /// The MAC of the machine's network device, and the MTU where it is not what every network takes.
+    pub fn mac_and_mtu(&self, spec: &Spec) -> ([u8; 6], Option<u16>) {
+        match &self.connection {
+            Connection::Interface { interface } => {
+                (interface.mac, Some(interface.mtu).filter(|mtu| *mtu != ETHERNET))
+            }
+            _ => (spec.mac(), None),
         }
     }
 
@@ -227,12 +253,15 @@ impl Link {
         names: Option<Lookup>,
     ) -> Result<(), MachineError> {
         self.device = None;
+        if let Some(relay) = self.relay.take() {
+            self.serving.push(Serving::begin("relay", relay.serve())?);
+        }
         if let Some(resolver) = self.resolver.take() {
-            self.serving = Some(Serving::begin("resolver", resolver.serve())?);
+            self.serving.push(Serving::begin("resolver", resolver.serve())?);
             return Ok(());
         }
         if let Some(loopback) = self.loopback.take() {
-            self.serving = Some(Serving::begin("loopback", loopback.serve())?);
+            self.serving.push(Serving::begin("loopback", loopback.serve())?);
             return Ok(());
         }
         let routes = std::mem::take(&mut self.routes);
@@ -242,13 +271,13 @@ impl Link {
                     serve_ports(routes, Ipv4Addr::LOCALHOST, limits);
                     std::future::pending::<()>().await
                 };
-                self.serving = Some(Serving::begin("proxy", work)?);
+                self.serving.push(Serving::begin("proxy", work)?);
             }
             return Ok(());
         };
         let servers = if servers.is_empty() { dns::host_servers() } else { servers.to_vec() };
         let taken = self.names.take();
-        self.serving = Some(Serving::begin("proxy", serve(routes, pair, taken, servers, names, limits))?);
+        self.serving.push(Serving::begin("proxy", serve(routes, pair, taken, servers, names, limits))?);
         Ok(())
     }
 }

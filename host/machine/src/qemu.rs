@@ -88,6 +88,8 @@ pub struct Line<'a> {
     pub link: Link,
     /// The network device's address.
     pub mac: [u8; 6],
+    /// The MTU that the device names; `None`: it names none.
+    pub mtu: Option<u16>,
     pub console: Stream,
     pub status: Stream,
     /// QEMU's own control channel (QMP), if wanted.
@@ -168,11 +170,12 @@ impl Line<'_> {
             }
         };
         if let Some(netdev) = netdev {
+            let mtu = self.mtu.map_or(String::new(), |mtu| format!(",host_mtu={mtu}"));
             put(&[
                 "-netdev",
                 &netdev,
                 "-device",
-                &format!("{},netdev=net0,mac={}", virtio("virtio-net"), show_mac(self.mac)),
+                &format!("{},netdev=net0,mac={}{mtu}", virtio("virtio-net"), show_mac(self.mac)),
             ]);
         }
         if let Some(overlay) = &self.overlay {
@@ -322,6 +325,7 @@ mod tests {
             disks: Vec::new(),
             link: Link::User(vec![publish]),
             mac: mac_of("0123456789ab"),
+            mtu: None,
             console: Stream::Socket(5),
             status: Stream::File("/tmp,x".into()),
             control: None,

@@ -13,7 +13,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use unilith_network::{interface::Interface, ports::Publish, subnet::Pair};
-use unilith_ninep::{Access, Export};
+use unilith_ninep::{Access, Export, ids::Ids};
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
@@ -135,6 +135,9 @@ pub struct Mount {
     pub writable_below: bool,
     #[serde(default)]
     pub submounts: Submounts,
+    /// Whom its files belong to in the machine; `None`: those whom they belong to on the host. Of directories that this command serves.
+    #[serde(default)]
+    pub ids: Option<Ids>,
 }
 
 /// What of the file systems that are mounted on the host below a directory is seen in the machine.
@@ -153,7 +156,7 @@ impl Mount {
     /// With everything that is mounted below it, as it is on the host.
     pub fn new(host: impl Into<PathBuf>, guest: impl Into<String>, read_only: bool) -> Mount {
         let (host, guest) = (host.into(), guest.into());
-        Mount { host, guest, read_only, writable_below: false, submounts: Submounts::default() }
+        Mount { host, guest, read_only, writable_below: false, submounts: Submounts::default(), ids: None }
     }
 
     /// The whole of it is read-only, so that the machine's kernel may refuse by itself.
@@ -163,11 +166,12 @@ impl Mount {
 
     /// What the host's server serves of it.
     pub fn export(&self) -> std::io::Result<Export> {
-        match self.submounts {
+        let export = match self.submounts {
             Submounts::Live => Export::open(&self.host, self.access()),
             Submounts::Then => Export::open_private(&self.host, self.access(), true),
             Submounts::Hidden => Export::open_private(&self.host, self.access(), false),
-        }
+        };
+        Ok(export?.with_ids(self.ids.clone()))
     }
 
     /// What the machine may do there.
@@ -196,6 +200,9 @@ pub struct Memory {
     pub guest: String,
     /// Bytes; `None`: half of the machine's memory.
     pub size: Option<u64>,
+    /// Files and directories; `None`: one for each page.
+    #[serde(default)]
+    pub inodes: Option<u64>,
     pub mode: u32,
     /// Programs on it may be executed.
     pub exec: bool,
@@ -354,6 +361,9 @@ pub struct Spec {
     /// Of the machine's own programs, where it is a container.
     #[serde(default)]
     pub group: Option<ControlGroup>,
+    /// The users and groups that there are in the machine, and who they are on the host; `None`: all, and the same.
+    #[serde(default)]
+    pub ids: Option<Ids>,
     pub hostname: String,
     pub log: Option<String>,
     /// How much of its output is kept.

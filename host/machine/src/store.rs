@@ -607,6 +607,7 @@ pub(crate) mod tests {
             no_new_privileges: false,
             confinement: Default::default(),
             group: None,
+            ids: None,
             hostname: "x".into(),
             log: None,
             log_limits: LogLimits::default(),

@@ -155,9 +155,9 @@ impl Supervision {
         let line = overlay.as_ref().map(Overlay::for_machine);
         // The overlay's directory is one more.
         let shares = Shares::take(machine.spec.volumes.len() + 1 + files.pod.len());
-        let placed = file_volumes::place(machine)?;
+        let (placed, mounts) = file_volumes::place(machine)?;
         let drives = Drives::open(&machine.spec)?;
-        let engine = engine::start(&placed, &machine.folder, files, &link, line, &drives, shares)?;
+        let engine = engine::start(&placed, mounts, &machine.folder, files, &link, line, &drives, shares)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
         }

@@ -14,7 +14,7 @@ pub(crate) mod packet;
 pub use ipv6::Ipv6;
 
 use crate::{
-    loopback,
+    loopback, relay,
     tap::{ioctl, request, sockaddr as inet},
 };
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,8 @@ impl Interface {
         let known = fs::read(record).ok().and_then(|text| serde_json::from_slice::<Interface>(&text).ok());
         let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let names = names()?;
-        let Some(name) = names.into_iter().find(|name| name != LOOPBACK && name != loopback::DEVICE) else {
+        let own = [LOOPBACK, loopback::DEVICE, relay::DEVICE];
+        let Some(name) = names.into_iter().find(|name| !own.contains(&name.as_str())) else {
             return Ok(None);
         };
         let found = look(control.as_raw_fd(), &name)?;

@@ -12,7 +12,8 @@
 //!
 //! A machine that is a container has neither: it takes over the interface that somebody made for it in a network namespace
 //! ([`interface`]), and names are resolved by the namespace's own server, if that is on its loopback ([`resolver`]).
-//! In a pod, what connects to the namespace's loopback reaches it ([`loopback`]).
+//! In a pod, what connects to the namespace's loopback reaches it ([`loopback`]). A monitor that drives tap devices only gets one in that
+//! namespace ([`relay`]).
 //!
 //! Machines of one network reach each other ([`members`]) and know each other's names ([`question`]); this takes tap devices.
 //!
@@ -29,6 +30,7 @@ pub mod passt;
 pub mod ports;
 pub mod proxy;
 pub mod question;
+pub mod relay;
 pub mod resolver;
 pub mod subnet;
 pub mod tap;

@@ -110,6 +110,20 @@ pub fn allowed() -> Result<(), io::Error> {
     open(&format!("{PREFIX}%d")).map(drop)
 }
 
+/// A device of that name without an address, for frames of up to `mtu` bytes behind their Ethernet headers; it goes with the descriptor.
+pub(crate) fn bare(name: &str, mtu: u16) -> io::Result<OwnedFd> {
+    let device = open(name)?;
+    // Hosts without IPv6 lack the file.
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut request = request(name);
+    request.ifr_ifru.ifru_mtu = mtu.into();
+    ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU, &mut request)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut request)?;
+    Ok(device)
+}
+
 fn configure(name: String, pair: Pair, fd: OwnedFd, mtu: u16) -> Result<Tap, TapError> {
     let failed = |source| TapError::Setup { name: name.clone(), source };
     // Without this the host greets the machine with router solicitations it has no use for. Hosts without IPv6 lack the file.

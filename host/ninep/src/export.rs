@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The exported directory: every operation on it starts at a descriptor beneath it.
 
-use crate::wire::Qid;
+use crate::{
+    ids::{Ids, OVERFLOW},
+    wire::Qid,
+};
 use rustix::{
     fs::{self, AtFlags, FileType, Gid, Mode, OFlags, RawMode, ResolveFlags, Stat, Timestamps, Uid},
     io::{Errno, Result},
@@ -58,6 +61,8 @@ pub struct Export {
     root: OwnedFd,
     access: Access,
     sites: Option<SiteTables>,
+    /// `None`: the machine's ids are the host's.
+    ids: Option<Ids>,
     /// File systems met so far, by device number, in that order.
     devices: Mutex<HashMap<u64, u64>>,
 }
@@ -65,7 +70,7 @@ pub struct Export {
 impl Export {
     pub fn open(path: &Path, access: Access) -> std::io::Result<Export> {
         let root = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Export { root, access, sites: None, devices: Mutex::new(HashMap::new()) })
+        Ok(Export { root, access, sites: None, ids: None, devices: Mutex::new(HashMap::new()) })
     }
 
     /// As [`Export::open`], apart from the host's mounts: what is mounted below the directory now is seen if `recursive`, and what is
@@ -75,7 +80,9 @@ impl Export {
         let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
         match open_tree(fs::CWD, path, flags) {
-            Ok(root) => Ok(Export { root, access, sites: None, devices: Mutex::new(HashMap::new()) }),
+            Ok(root) => {
+                Ok(Export { root, access, sites: None, ids: None, devices: Mutex::new(HashMap::new()) })
+            }
             Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => Export::open(path, access),
             Err(error) => Err(error.into()),
         }
@@ -84,6 +91,11 @@ impl Export {
     /// Tells the machine the system-call sites of the programs in it, as the attribute [`SITES`] of their files.
     pub fn with_sites(self, sites: Option<SiteTables>) -> Export {
         Export { sites, ..self }
+    }
+
+    /// The machine's users and groups are others here.
+    pub fn with_ids(self, ids: Option<Ids>) -> Export {
+        Export { ids, ..self }
     }
 
     /// What [`SITES`] of a file says.
@@ -132,6 +144,10 @@ impl Export {
         let mut stat = fs::statat(&fd, c"", AtFlags::EMPTY_PATH)?;
         if self.is_mapped_link(fd, &stat) {
             stat.st_mode = LINK_MODE;
+        }
+        if let Some(Ids { users, groups }) = &self.ids {
+            stat.st_uid = users.to_machine(stat.st_uid).unwrap_or(OVERFLOW);
+            stat.st_gid = groups.to_machine(stat.st_gid).unwrap_or(OVERFLOW);
         }
         Ok(stat)
     }
@@ -224,9 +240,15 @@ impl Export {
     /// Gives what was just made the mode it was to have, whatever this process's umask is, and its group where that is
     /// allowed.
     pub fn settle(&self, fd: BorrowedFd<'_>, mode: u32, group: u32) -> Result<()> {
-        // As `security_model=none`: an ordinary user's files are that user's.
-        let _ = self.own(fd, None, Some(group));
+        self.give(fd, group);
         self.set_mode(fd, mode)
+    }
+
+    /// Gives what was just made its group, where that is allowed. It is the user's of this process, whom the machine takes for its root.
+    pub fn give(&self, fd: BorrowedFd<'_>, group: u32) {
+        let root = self.ids.is_some().then_some(0);
+        // As `security_model=none`: an ordinary user's files are that user's.
+        let _ = self.own(fd, root, Some(group));
     }
 
     pub fn set_mode(&self, fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
@@ -237,7 +259,12 @@ impl Export {
     pub fn own(&self, fd: BorrowedFd<'_>, user: Option<u32>, group: Option<u32>) -> Result<()> {
         self.writable(fd)?;
         // The number that is no user means "leave it" to chown(2).
-        let (user, group) = (user.filter(|n| *n != u32::MAX), group.filter(|n| *n != u32::MAX));
+        let (mut user, mut group) = (user.filter(|n| *n != u32::MAX), group.filter(|n| *n != u32::MAX));
+        if let Some(Ids { users, groups }) = &self.ids {
+            // As chown(2) in a user namespace that does not have the id.
+            user = user.map(|id| users.to_host(id).ok_or(Errno::INVAL)).transpose()?;
+            group = group.map(|id| groups.to_host(id).ok_or(Errno::INVAL)).transpose()?;
+        }
         fs::chownat(fd, c"", user.map(Uid::from_raw), group.map(Gid::from_raw), AtFlags::EMPTY_PATH)
     }
 

@@ -14,7 +14,7 @@
 //! **Bounds.** A client's handles take no more descriptors than its server allows, their attributes no more than a mebibyte.
 //!
 //! **Ownership** is as with a bind mount: files belong to whom the machine's program says where the server may do that
-//! (root), and to the server's user otherwise.
+//! (root), and to the server's user otherwise. Where the machine's users are others on the host ([`ids`]), each is translated.
 //!
 //! The crate knows nothing of machines; `unilith-machine` runs one [`serve`] for each volume in a thread. A [`Forest`] has trees that
 //! come and go while its client runs: the files of a pod's containers.
@@ -23,6 +23,7 @@
 mod export;
 mod fids;
 mod forest;
+pub mod ids;
 mod server;
 mod wire;
 

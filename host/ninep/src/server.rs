@@ -391,7 +391,7 @@ impl Server {
         export.make_symlink(directory, name, target)?;
         let made = export.child(directory, name)?;
         // As in `settle`; a link has no mode.
-        let _ = export.own(made.as_fd(), None, Some(group));
+        export.give(made.as_fd(), group);
         out.qid(export.qid_of(&made)?);
         Ok(())
     }

@@ -611,3 +611,47 @@ fn a_tree_that_goes_takes_its_handles_along_and_none_leads_into_another_tree() {
     assert_eq!(attach(&mut client, 5, "pod/1").unwrap_err(), Errno::NOENT);
     client.ask(kind::GETATTR, &[Word(ROOT), Long(0x7ff)]).unwrap();
 }
+
+/// The owner of a file as the client sees it.
+fn owner(client: &mut Client, fid: u32) -> (u32, u32) {
+    let body = client.ask(kind::GETATTR, &[Word(fid), Long(0x7ff)]).unwrap();
+    // What is valid, the qid, the mode.
+    (word(&body, 8 + 13 + 4), word(&body, 8 + 13 + 8))
+}
+
+#[test]
+fn users_of_a_machine_that_are_others_on_the_host_are_translated_both_ways() {
+    use crate::ids::{Extent, Ids, Map, OVERFLOW};
+    use std::os::unix::fs::{MetadataExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root gives files to others");
+        return;
+    }
+    let mut client = Client::new(false);
+    let shared = client.folder.path().join("shared");
+    fs::write(shared.join("foreign"), "x").unwrap();
+    fs::write(shared.join("own"), "x").unwrap();
+    chown(shared.join("own"), Some(100_007), Some(200_008)).unwrap();
+    let map = |outside| Map(vec![Extent { inside: 0, outside, count: 1000 }]);
+    let ids = Ids { users: map(100_000), groups: map(200_000) };
+    let export = Export::open(&shared, Access::All).unwrap().with_ids(Some(ids));
+    client.server = Server::new(DESCRIPTORS);
+    assert!(client.server.add(b"", Arc::new(export)));
+    client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
+    client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
+    client.walk(2, &["foreign"]).unwrap();
+    assert_eq!(owner(&mut client, 2), (OVERFLOW, OVERFLOW), "of nobody in the machine");
+    client.walk(3, &["own"]).unwrap();
+    assert_eq!(owner(&mut client, 3), (7, 8));
+    // What its root makes is the mapped root's.
+    client.ask(kind::MKDIR, &[Word(ROOT), Text("made"), Word(0o755), Word(5)]).unwrap();
+    client.ask(kind::SYMLINK, &[Word(ROOT), Text("link"), Text("made"), Word(0)]).unwrap();
+    let of_host = |name: &str| fs::symlink_metadata(shared.join(name)).map(|m| (m.uid(), m.gid())).unwrap();
+    assert_eq!((of_host("made"), of_host("link")), ((100_000, 200_005), (100_000, 200_000)));
+    let give = |user: u32| {
+        [Word(3), Word(2), Word(0), Word(user), Word(0), Long(0), Long(0), Long(0), Long(0), Long(0)]
+    };
+    client.ask(kind::SETATTR, &give(9)).unwrap();
+    assert_eq!(of_host("own"), (100_009, 200_008));
+    assert_eq!(client.ask(kind::SETATTR, &give(1000)).unwrap_err(), Errno::INVAL, "beyond the map");
+}

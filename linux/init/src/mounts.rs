@@ -105,9 +105,13 @@ pub fn volumes(config: &BootConfig) -> Result<(), String> {
 
 /// File systems in memory that the user asked for.
 pub fn tmpfs(config: &BootConfig) -> Result<(), String> {
-    for Tmpfs { path, size, mode, exec } in &config.tmpfs {
+    for Tmpfs { path, size, inodes, mode, exec } in &config.tmpfs {
         folder(path, 0o755)?;
-        let data = if *size == 0 { format!("mode={mode:o}") } else { format!("mode={mode:o},size={size}") };
+        let mut data = format!("mode={mode:o}");
+        for (word, limit) in [("size", size), ("nr_inodes", inodes)].iter().filter(|(_, limit)| **limit != 0)
+        {
+            data.push_str(&format!(",{word}={limit}"));
+        }
         let data = CString::new(data).map_err(|e| e.to_string())?;
         let noexec = if *exec { MountFlags::empty() } else { MountFlags::NOEXEC };
         let flags = MountFlags::NOSUID | MountFlags::NODEV | noexec;

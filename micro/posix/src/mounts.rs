@@ -25,6 +25,8 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// Device number of the root file system.
 const ROOT_DEVICE: u64 = 1;
 static ROOT: Credentials = Credentials::root();
+/// Where POSIX' shared memory is.
+const SHARED_MEMORY: &str = "/dev/shm";
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_WRONLY: u32 = 1;
@@ -91,9 +93,12 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     mount(&namespace, "/dev", dev.clone(), "devtmpfs", MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
     mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
-    let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
+    let shm = match boot.config.tmpfs.iter().find(|wanted| wanted.path == SHARED_MEMORY) {
+        Some(wanted) => memory_root(wanted, limit)?,
+        None => ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)),
+    };
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
-    mount(&namespace, "/dev/shm", shm, "tmpfs", flags)?;
+    mount(&namespace, SHARED_MEMORY, shm, "tmpfs", flags)?;
     let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
     mount(&namespace, "/proc", proc, "proc", hidden)?;
     mount(&namespace, "/sys", sys, "sysfs", hidden)?;
@@ -104,20 +109,23 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
             mount_group(&namespace, 0, is_read_only)?;
         }
     }
-    for volume in boot.config.volumes.iter().filter(|volume| volume.path != "/") {
+    let in_memory = || boot.config.tmpfs.iter().filter(|wanted| wanted.path != SHARED_MEMORY);
+    let volumes = || boot.config.volumes.iter().filter(|volume| volume.path != "/");
+    for (n, volume) in volumes().enumerate() {
+        // A file system in memory must not hide what is mounted in it: it comes before the first volume below it.
+        let is_below = |volume: &Volume, above: &Tmpfs| is_below(&volume.path, &above.path);
+        let is_due =
+            |above: &&Tmpfs| is_below(volume, above) && !volumes().take(n).any(|v| is_below(v, above));
+        in_memory().filter(is_due).try_for_each(|wanted| mount_memory(&namespace, wanted, limit))?;
         mount_volume(&namespace, volume)?;
     }
     calls_files::disks::start(&namespace, &dev, &boot.config)?;
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         ops::directory(&namespace, path, permissions)?;
     }
-    for Tmpfs { path, size, mode, exec } in &boot.config.tmpfs {
-        let limit = if *size == 0 { limit } else { *size };
-        let root = ramfs::tmpfs(files::new_device(), limit, *mode, (0, 0));
-        let noexec = if *exec { 0 } else { MountFlags::NOEXEC };
-        let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | noexec);
-        mount(&namespace, path, root, "tmpfs", flags)?;
-    }
+    let mut are_left =
+        in_memory().filter(|wanted| !volumes().any(|volume| is_below(&volume.path, &wanted.path)));
+    are_left.try_for_each(|wanted| mount_memory(&namespace, wanted, limit))?;
     configure(&namespace, &boot.config)?;
     // The last step: mount points and configuration are made above.
     if boot.config.read_only {
@@ -128,14 +136,39 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     Ok(namespace)
 }
 
+/// Whether a path is below another one; both are absolute.
+fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The root of a file system in memory, as it was asked for. `most`: bytes of one that names no size.
+fn memory_root(wanted: &Tmpfs, most: u64) -> Told<Arc<dyn Inode>> {
+    let size = if wanted.size == 0 { most } else { wanted.size };
+    let root = ramfs::tmpfs(files::new_device(), size, wanted.mode, (0, 0));
+    let inodes = Some(wanted.inodes).filter(|inodes| *inodes != 0);
+    root.set_limits(None, inodes).map_err(|e| format!("{}: {e:?}", wanted.path))?;
+    Ok(root)
+}
+
+fn mount_memory(namespace: &Namespace, wanted: &Tmpfs, most: u64) -> Told<()> {
+    let noexec = if wanted.exec { 0 } else { MountFlags::NOEXEC };
+    let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | noexec);
+    mount(namespace, &wanted.path, memory_root(wanted, most)?, "tmpfs", flags)
+}
+
 /// A tree of the host, and where it is in a container's.
 pub struct HostTree<'a> {
-    /// The mount tag of the channel whose server has it, and its name there.
+    /// The mount tag of the channel whose server has it, and its name there. Without a tag it is a file system in memory ([`memory`]).
     pub tag: &'a str,
     pub name: &'a [u8],
     /// Absolute.
     pub path: &'a str,
     pub read_only: bool,
+}
+
+/// The file system in memory that a tree without a tag is, if its name describes one: what follows the path in a boot setting `tmpfs`.
+pub fn memory(path: &str, name: &[u8]) -> Option<Tmpfs> {
+    Tmpfs::parse(&format!("{path}:{}", core::str::from_utf8(name).ok()?))
 }
 
 /// What a container sees of processes and of shared memory.
@@ -175,15 +208,17 @@ fn fill_container_tree(
         .map_err(|e| format!("the container's root: {e:?}"))?;
     // Devices and terminals are the pod's, so the machine's own file systems. Processes and shared memory are those of namespaces.
     let machines = machine.namespace();
+    let limit = api_mem::statistics().0 * PAGE / 2;
+    let in_memory = |tree: &HostTree<'_>| memory(tree.path, tree.name).filter(|_| tree.tag.is_empty());
     for (path, file_system) in [
         ("/dev", "devtmpfs"),
         ("/dev/pts", "devpts"),
-        ("/dev/shm", "tmpfs"),
+        (SHARED_MEMORY, "tmpfs"),
         ("/proc", "proc"),
         ("/sys", "sysfs"),
     ] {
         let of = match path {
-            "/dev/shm" => views.shares_ipc_with.unwrap_or(&machines),
+            SHARED_MEMORY => views.shares_ipc_with.unwrap_or(&machines),
             _ => &machines,
         };
         let tree = of.root().topmost();
@@ -191,8 +226,11 @@ fn fill_container_tree(
         let found = found.map_err(|e| format!("{path} of the machine: {e:?}"))?;
         let inode = match path {
             "/proc" if *views.pids != PidNamespace::FIRST => proc::proc(files::new_device(), views.pids),
-            "/dev/shm" if views.has_own_ipc => {
-                ramfs::tmpfs(files::new_device(), api_mem::statistics().0 * PAGE / 2, 0o1777, (0, 0))
+            SHARED_MEMORY if views.has_own_ipc => {
+                match trees.iter().filter_map(in_memory).find(|wanted| wanted.path == SHARED_MEMORY) {
+                    Some(wanted) => memory_root(&wanted, limit)?,
+                    None => ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)),
+                }
             }
             _ => found.inode().clone(),
         };
@@ -202,6 +240,12 @@ fn fill_container_tree(
         mount_group(namespace, views.container, is_read_only)?;
     }
     for tree in trees.iter().filter(|tree| tree.path != "/") {
+        if let Some(wanted) = in_memory(tree) {
+            if wanted.path != SHARED_MEMORY {
+                mount_memory(namespace, &wanted, limit)?;
+            }
+            continue;
+        }
         mount_at(namespace, tree.path, tree.tag, host_tree(tree)?, flags(tree))?;
     }
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {

@@ -17,7 +17,8 @@ use task::process::{Credentials, Process, Program};
 use task::processes::{self, Claim};
 use task::restart::First;
 use task::seccomp::Profile;
-use task::{Task, limits, uts};
+use task::users::{self, Extent};
+use task::{Task, limits, signals, uts};
 
 /// Runs the program the host asked for on the calling kernel thread. Comes back only with the reason why it could
 /// not start, one line for the user.
@@ -37,6 +38,13 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let namespace = crate::mounts::tree(&boot)?;
     let files = Files::new(Arc::new(namespace), boot.memory);
     crate::mounts::prepare(&files, config.cwd.as_deref(), config.null_input)?;
+    if let Some(api_boot::Ids { users, groups }) = &config.ids {
+        let map = |lines: &[(u32, u32, u32)]| -> Vec<Extent> {
+            lines.iter().map(|&(inside, outside, count)| Extent { inside, outside, count }).collect()
+        };
+        users::limit_first(&map(users), &map(groups))
+            .map_err(|e| format!("the users of the machine: {e:?}"))?;
+    }
     let mut who = Credentials::of(config.uid, config.gid);
     who.groups = config.groups.clone().into();
     if let Some(sets) = &config.capabilities {
@@ -51,6 +59,9 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     process.group().charge_always();
     processes::add(&process);
     task::processes::set_foreground(&process);
+    if config.group.is_some() {
+        signals::spare_machines_first();
+    }
     calls_process::load::start();
     let task = Task::new(process.clone(), tid, [0; 16], None);
     process.add(task.clone());

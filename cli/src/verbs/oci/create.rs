@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `create` and `start`: this side of the keeper.
 
-use super::keeper::Said;
+use super::{
+    choices::{self, Choices},
+    keeper::Said,
+};
 use crate::fault::{Fault, Result, file};
 use std::{
     fs,
@@ -12,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_container::{
+    administrator::Administrator,
     bundle::Container,
     cgroup::{self, Hierarchies},
     hooks,
@@ -52,24 +56,37 @@ pub struct Args {
     id: String,
 }
 
-/// `root`: where the records of containers are; `has_scope`: systemd makes the control group.
-pub fn act(root: &Path, has_scope: bool, all: &Containers, args: &Args) -> Result<u8> {
+/// Where containers are, and what is decided for them.
+pub struct Setting<'a> {
+    /// Where the records of containers are.
+    pub root: &'a Path,
+    /// The administrator's file, if the engine named one.
+    pub config: Option<&'a Path>,
+    pub administrator: Administrator,
+    /// systemd makes the control group.
+    pub has_scope: bool,
+}
+
+pub fn act(setting: &Setting<'_>, all: &Containers, args: &Args) -> Result<u8> {
     if args.preserve_fds > 0 {
         return Err(Fault::new("--preserve-fds: a machine has no descriptors of the host's"));
     }
     let mut container = Container::read(&args.bundle)?;
-    let scope = has_scope.then(|| container.take_scope(&args.id)).transpose()?;
+    let scope = setting.has_scope.then(|| container.take_scope(&args.id)).transpose()?;
     if container.terminal != args.console_socket.is_some() && !container.is_sandbox {
         let why =
             if container.terminal { "--console-socket is missing" } else { "process.terminal is false" };
         return Err(Fault::new(format!("{why}: a terminal is given over the console socket")));
     }
     let home = home(all, &container)?;
+    let administrator = &setting.administrator;
     if container.holds_machine() || !container.is_sandbox && home.is_none() {
-        super::keeper::kernel(&container)?;
+        Choices::of(&mut container, administrator)?.kernel()?;
+    } else if home.is_some() {
+        choices::check_member(&container, administrator)?;
     }
     let folder = all.reserve(&args.id)?;
-    let made = make(root, all, args, &container, &folder, home, scope);
+    let made = make(setting, all, args, &container, &folder, home, scope);
     if made.is_err() {
         // The first error is the one to report.
         let _ = all.remove(&args.id);
@@ -104,7 +121,7 @@ fn home(all: &Containers, container: &Container) -> Result<Option<String>> {
 }
 
 fn make(
-    root: &Path,
+    setting: &Setting<'_>,
     all: &Containers,
     args: &Args,
     container: &Container,
@@ -114,7 +131,7 @@ fn make(
 ) -> Result<()> {
     let socket = folder.join(CREATE);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
-    let mut keeper = Keeper(Some(spawn(root, args, home.as_deref(), scope.is_some())?));
+    let mut keeper = Keeper(Some(spawn(setting, args, home.as_deref())?));
     let pid = keeper.id();
     let mut groups = Vec::new();
     let result = (|| {
@@ -172,9 +189,12 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
     Ok(())
 }
 
-fn spawn(root: &Path, args: &Args, home: Option<&str>, has_scope: bool) -> Result<Child> {
-    let mut command = super::again(root, "__keep", args.console_socket.as_deref())?;
-    if has_scope {
+fn spawn(setting: &Setting<'_>, args: &Args, home: Option<&str>) -> Result<Child> {
+    let mut command = super::again(setting.root, "__keep", args.console_socket.as_deref())?;
+    if let Some(config) = setting.config {
+        command.arg("--config").arg(config);
+    }
+    if setting.has_scope {
         command.arg("--scope");
     }
     if let Some(sandbox) = home {

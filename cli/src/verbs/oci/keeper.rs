@@ -3,17 +3,17 @@
 //! namespace that has them as its root, and does nothing else; whatever is of the host is done by the others.
 
 use super::{
+    choices::{self, Choices},
     create::{CREATE, START},
+    files::{empty_archive, in_memory, places},
     member::{self, Member},
     pod::{self, Pod},
 };
 use crate::{
     fault::{Fault, Result, file},
-    kernel, names, prepare,
-    progress::Progress,
+    names, prepare,
 };
 use api_boot::Stream;
-use rustix::process::umask;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -22,51 +22,42 @@ use std::{
     net::Ipv4Addr,
     os::{
         fd::AsFd,
-        unix::{
-            fs::DirBuilderExt,
-            net::{UnixListener, UnixStream},
-        },
+        unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread,
 };
 use unilith_container::{
+    administrator::Administrator,
     beneath::Root,
     bundle::{self, Container, Namespaces, Place},
     cgroup::{self, Hierarchies},
-    mounted, namespace,
+    namespace,
     record::Containers,
     terminal, view,
 };
 use unilith_machine::{
-    boot::BootFiles,
+    boot::{self, BootFiles},
     console_log::LogLimits,
     output::Sinks,
     record::{
         Capabilities, Confinement, ControlGroup, KernelKind, Mount, Network, Outcome, Platform, Ready,
-        Restart, Rlimit, Spec, Submounts, now_ms,
+        Restart, Rlimit, Spec, now_ms,
     },
     store::{Held, Store},
     supervisor::{self, Watcher},
     support,
 };
-use unilith_network::{dns, interface::Interface};
 use unilith_overlay::socket::{bind_at, connect_at};
 
 /// Memory of a container without a limit. What is not used costs nothing.
 const DEFAULT_MEMORY: u64 = 1 << 30;
-/// What of a limit the supervisor needs beside the machine.
-const BESIDE: u64 = 12 << 20;
-/// The least that the kernel and a small program can do with.
-const LEAST: u64 = 16 << 20;
 /// What a new network namespace of Linux has, where the machine's kernel has Docker's defaults.
 const NEW_NAMESPACE: [(&str, &str); 2] =
     [("net.ipv4.ip_unprivileged_port_start", "1024"), ("net.ipv4.ping_group_range", "1 0")];
 /// Name and value of the label by which a machine is known to be a container.
 pub const LABEL: &str = "oci";
-/// The file that says whom programs ask for names (resolv.conf(5)).
-const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The exit code of a shell for a program that is not there, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
@@ -99,13 +90,13 @@ pub fn say(stream: &mut UnixStream, said: &Said) {
     let _ = stream.write_all(format!("{text}\n").as_bytes());
 }
 
-pub fn act(all: &Containers, args: &Args) -> Result<u8> {
+pub fn act(all: &Containers, administrator: &Administrator, args: &Args) -> Result<u8> {
     // The engine's terminal, where it has one, is not the container's.
     rustix::process::setsid().map_err(|e| Fault::new(format!("cannot leave the session: {e}")))?;
     let folder = all.folder(&args.id)?;
     let socket = folder.join(CREATE);
     let mut creator = connect_at(&socket).map_err(file("reach", &socket))?;
-    let prepared = prepare(all, args, &folder, &mut creator);
+    let prepared = prepare(all, administrator, args, &folder, &mut creator);
     // Nobody can create it again, so nobody needs it.
     let _ = fs::remove_file(&socket);
     thread::scope(|scope| {
@@ -161,7 +152,13 @@ struct Machine {
     _claim: Option<File>,
 }
 
-fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStream) -> Result<Prepared> {
+fn prepare(
+    all: &Containers,
+    administrator: &Administrator,
+    args: &Args,
+    folder: &Path,
+    creator: &mut UnixStream,
+) -> Result<Prepared> {
     let mut container = Container::read(&args.bundle)?;
     if args.scope {
         container.take_scope(&args.id)?;
@@ -178,20 +175,37 @@ fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStrea
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let what = match &args.pod {
         _ if container.is_sandbox && !container.holds_machine() => What::Holder,
-        Some(sandbox) => What::Member(Box::new(member::prepare(all, args, folder, container, sandbox)?)),
-        None => What::Machine(Box::new(machine(all, args, folder, &container)?)),
+        Some(sandbox) => {
+            choices::check_member(&container, administrator)?;
+            What::Member(Box::new(member::prepare(all, args, folder, container, sandbox)?))
+        }
+        None => {
+            let choices = Choices::of(&mut container, administrator)?;
+            What::Machine(Box::new(machine(all, args, folder, &container, &choices)?))
+        }
     };
     Ok(Prepared { listener, what })
 }
 
-fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) -> Result<Machine> {
-    check_choices(container)?;
+fn machine(
+    all: &Containers,
+    args: &Args,
+    folder: &Path,
+    container: &Container,
+    choices: &Choices,
+) -> Result<Machine> {
     check_namespaces(container)?;
     let has_link = container.network != bundle::Network::Host && !container.is_offline();
     let claim = has_link.then(|| all.claim_interface()).transpose()?;
     let root = Root::open(&container.root)?;
     let program = find_program(&root, container)?;
     let (volumes, names) = places(all, folder, container, &root)?;
+    if container.is_virtual && volumes.iter().any(|volume| volume.ids.is_some()) {
+        return Err(Fault::new(
+            "linux.namespaces: a user namespace: QEMU, which serves a virtual machine's files, translates no users; run without \
+             --userns, or let it be a process (annotation unilith.machine=process)",
+        ));
+    }
     let channels = if container.is_sandbox { pod::CHANNELS } else { 1 };
     let pod = container.may_be_joined().then(|| Pod::at(folder, channels)).transpose()?;
     // The overlay's files are one more.
@@ -203,7 +217,7 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
     let archive = folder.join("root.cpio");
     fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
     let server = names.map(|names| names.server);
-    let spec = spec(all, args, container, &program, volumes, archive, server)?;
+    let spec = spec(all, args, container, choices, &program, volumes, archive, server)?;
     let held = Store::open()?.create(spec)?;
     let streams = Streams::of(args)?;
     Ok(Machine { held, streams, root: container.root.clone(), pod, _claim: claim })
@@ -248,120 +262,6 @@ pub fn find_program(root: &Root, container: &Container) -> Result<PathBuf> {
     )
 }
 
-/// The host's directories and files that the container sees, its root first, and the name server it asks. Their mount points are made.
-pub fn places(
-    all: &Containers,
-    folder: &Path,
-    container: &Container,
-    root: &Root,
-) -> Result<(Vec<Mount>, Option<Names>)> {
-    let mut volumes = vec![Mount {
-        host: container.root.clone(),
-        guest: "/".into(),
-        read_only: container.read_only,
-        writable_below: false,
-        submounts: Submounts::Live,
-    }];
-    // What the machine's kernel mounts, and what it makes where it may.
-    let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp"];
-    for own in if container.read_only { &own[..] } else { &own[..4] } {
-        root.make_mount_point(Path::new(own), true)?;
-    }
-    root.make_mount_point(&container.working, true)?;
-    // A mask of the engine's must not take rights away from what others are to use.
-    umask(rustix::fs::Mode::empty());
-    let scratch = folder.join("scratch");
-    let mut places: Vec<bundle::Bind> = Vec::new();
-    for (n, place) in container.scratch.iter().enumerate() {
-        let source = scratch.join(n.to_string());
-        let made = fs::create_dir_all(&scratch)
-            .and_then(|()| fs::DirBuilder::new().mode(place.mode).create(&source));
-        made.map_err(file("make", &source))?;
-        let destination = place.destination.clone();
-        places.push(bundle::Bind {
-            source,
-            destination,
-            read_only: false,
-            keeps_below: false,
-            is_recursive: false,
-            is_private: false,
-            is_directory: true,
-        });
-    }
-    let names = Names::of(all, folder, container)?;
-    // In the order of their depth, so that none hides another.
-    places.extend(container.binds.iter().cloned());
-    if let Some(names) = &names {
-        let asked = places.iter_mut().filter(|place| place.destination == Path::new(RESOLV_CONF));
-        asked.for_each(|place| place.source = names.resolv_conf.clone());
-    }
-    places.sort_by_key(|place| place.destination.components().count());
-    for place in places {
-        if !place.destination.starts_with("/dev") {
-            root.make_mount_point(&place.destination, place.is_directory)?;
-        }
-        let guest = place.destination.to_string_lossy().into_owned();
-        let writable_below =
-            place.read_only && place.keeps_below && mounted::is_writable_below(&place.source)?;
-        let submounts = match (place.is_private, place.is_recursive) {
-            (false, _) => Submounts::Live,
-            (true, true) => Submounts::Then,
-            (true, false) => Submounts::Hidden,
-        };
-        volumes.push(Mount {
-            host: place.source,
-            guest,
-            read_only: place.read_only,
-            writable_below,
-            submounts,
-        });
-    }
-    Ok((volumes, names))
-}
-
-/// The name server on the loopback of the container's namespace, which the machine asks at an address of its link.
-pub struct Names {
-    server: Ipv4Addr,
-    /// The engine's file with that address in it.
-    resolv_conf: PathBuf,
-}
-
-impl Names {
-    /// `None`: the engine names no such server, or the machine has no link to ask over.
-    fn of(all: &Containers, folder: &Path, container: &Container) -> Result<Option<Names>> {
-        let bind = container.binds.iter().find(|bind| bind.destination == Path::new(RESOLV_CONF));
-        let Some(bind) = bind.filter(|_| container.network != bundle::Network::Host) else { return Ok(None) };
-        let text = fs::read_to_string(&bind.source).map_err(file("read", &bind.source))?;
-        let Some(server) = dns::servers(&text).first().copied().filter(Ipv4Addr::is_loopback) else {
-            return Ok(None);
-        };
-        let found = Interface::find(&all.interface_record()?);
-        let found = found.map_err(|e| Fault::new(format!("cannot look at the network namespace: {e}")))?;
-        let Some(address) = found.and_then(|interface| interface.resolver()) else { return Ok(None) };
-        let resolv_conf = folder.join("resolv.conf");
-        let text = text.replace(&server.to_string(), &address.to_string());
-        fs::write(&resolv_conf, text).map_err(file("write", &resolv_conf))?;
-        Ok(Some(Names { server, resolv_conf }))
-    }
-}
-
-/// What annotations choose that this runtime does not have is refused, not passed over.
-pub fn check_choices(container: &Container) -> Result<()> {
-    for (key, known) in [("machine", "process"), ("kernel", "micro")] {
-        if let Some(other) = container.choice(key).filter(|choice| *choice != known) {
-            return Err(Fault::new(format!(
-                "annotation unilith.{key}={other}: containers can be {known} only"
-            )));
-        }
-    }
-    if container.choice("ukl").is_some() {
-        return Err(Fault::new(
-            "annotation unilith.ukl: containers have no such choice, for their kernel is micro",
-        ));
-    }
-    features(container).map(drop)
-}
-
 /// A machine of its own shares no processes and no System V IPC with another one.
 fn check_namespaces(container: &Container) -> Result<()> {
     if container.is_in_pod() || container.is_sandbox {
@@ -380,10 +280,12 @@ fn check_namespaces(container: &Container) -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::too_many_arguments, reason = "what a machine is made of, each once")]
 fn spec(
     all: &Containers,
     args: &Args,
     container: &Container,
+    choices: &Choices,
     program: &Path,
     volumes: Vec<Mount>,
     initrd: PathBuf,
@@ -399,11 +301,13 @@ fn spec(
             Network::Interface { record: all.interface_record()?, server, loopback }
         }
     };
-    if let Some(lack) = support::lack_with(&network) {
-        return Err(Fault::new(format!("containers are machines that are processes, but {lack}")));
+    if choices.platform.is_process()
+        && let Some(lack) = support::lack_with(&network)
+    {
+        return Err(Fault::new(format!("the container is to be a machine that is a process, but {lack}")));
     }
-    let kernel = kernel(container)?;
-    let memory = memory(container);
+    let kernel = choices.kernel()?;
+    let memory = memory(container, choices)?;
     let environment = container.env.iter().filter_map(|entry| {
         let (key, value) = entry.split_once('=')?;
         Some((key.to_string(), value.to_string()))
@@ -419,9 +323,9 @@ fn spec(
         image: None,
         label,
         remove: false,
-        platform: Platform::Process,
+        platform: choices.platform,
         choice: None,
-        accel: None,
+        accel: choices.accel,
         kernel_kind: KernelKind::Micro,
         ukl: String::new(),
         linux: String::new(),
@@ -440,6 +344,7 @@ fn spec(
         no_new_privileges: container.no_new_privileges,
         confinement: confinement(all, container),
         group: Some(group(container)),
+        ids: volumes.first().and_then(|root| root.ids.clone()),
         hostname: all.hostname(container).unwrap_or_else(|| own_name(container, &args.id)),
         log: None,
         log_limits: LogLimits::default(),
@@ -450,7 +355,7 @@ fn spec(
         null_input: false,
         volumes,
         drives: Vec::new(),
-        tmpfs: Vec::new(),
+        tmpfs: in_memory(container),
         // Its root is a volume, which says so itself.
         read_only: false,
         hosts: Vec::new(),
@@ -475,22 +380,21 @@ fn spec(
 }
 
 /// The memory of its machine, in bytes.
-fn memory(container: &Container) -> u64 {
+fn memory(container: &Container, choices: &Choices) -> Result<u64> {
     let group = container.cgroup.as_deref().filter(|_| container.may_be_joined());
     let of_pod = group.and_then(|group| Hierarchies::of_host().memory_of_pod(group));
-    match (of_pod, container.memory) {
-        (Some(limit), None) => within(limit),
-        (Some(limit), _) if container.is_kubelets_sandbox() => within(limit),
+    let limit = match (of_pod, container.memory) {
+        (Some(limit), None) => limit,
+        (Some(limit), _) if container.is_kubelets_sandbox() => limit,
         // Those without a limit need some as well.
-        (None, sum) if container.is_kubelets_sandbox() => sum.unwrap_or(0).saturating_add(DEFAULT_MEMORY),
-        (_, Some(limit)) => within(limit),
-        (None, None) => DEFAULT_MEMORY,
-    }
-}
-
-/// The memory of a machine that is with its supervisor within a limit.
-pub fn within(limit: u64) -> u64 {
-    limit.saturating_sub(BESIDE).max(LEAST)
+        (None, sum) if container.is_kubelets_sandbox() => {
+            return Ok(sum.unwrap_or(0).saturating_add(DEFAULT_MEMORY));
+        }
+        (_, Some(limit)) => limit,
+        (None, None) => return Ok(DEFAULT_MEMORY),
+    };
+    let within = choices::within(limit, choices.platform, choices.accel);
+    within.ok_or_else(|| choices::too_small(limit, choices.accel))
 }
 
 /// What the program is kept from. Settings of the network that nobody names are those of a new namespace of Linux, which are narrower
@@ -530,35 +434,6 @@ fn capabilities(of: bundle::Capabilities) -> Capabilities {
 
 fn limit(resource: u8, soft: u64, hard: u64) -> Rlimit {
     Rlimit { resource, soft, hard: Some(hard) }
-}
-
-/// The kernel of a container. `create` asks for it first, outside of the container's limits: one that is not there yet is built by a
-/// compiler.
-pub fn kernel(container: &Container) -> Result<kernel::Kernel> {
-    kernel::micro(Platform::Process, &features(container)?, &Progress::new())
-}
-
-/// What its kernel is made of: `unilith.set` has choices as `--set` takes them, with commas between them.
-fn features(container: &Container) -> Result<Vec<&'static str>> {
-    let choices = container.choice("set").into_iter().flat_map(|text| text.split(','));
-    let trimmed = |(key, value): (String, String)| (key.trim().to_string(), value.trim().to_string());
-    let set = choices.map(|text| kernel::pair(text).map(trimmed)).collect::<Result<BTreeMap<_, _>>>();
-    set.and_then(|set| kernel::container_features(&set))
-        .map_err(|fault| Fault::new(format!("annotation unilith.set: {}", fault.message)))
-}
-
-/// An archive of nothing, in the format "newc": the machine's root is a volume.
-fn empty_archive() -> Vec<u8> {
-    const NAME: &str = "TRAILER!!!\0";
-    let mut out = String::from("070701");
-    for field in 0..13 {
-        // The eleventh is the length of the name.
-        out.push_str(&format!("{:08x}", if field == 11 { NAME.len() } else { 0 }));
-    }
-    out.push_str(NAME);
-    let mut out = out.into_bytes();
-    out.resize(4096, 0);
-    out
 }
 
 impl Prepared {
@@ -618,6 +493,11 @@ impl Prepared {
             pod.serve(sites.clone())?;
         }
         let boot = move |held: &Held, config: &api_boot::BootConfig| {
+            if !held.spec.platform.is_process() {
+                // A monitor's arguments can be read by everybody, and hold less than a container's settings are.
+                let made = boot::settings(&held.spec.initrd, &held.initrd(), config, 0);
+                return made.map_err(|e| e.to_string());
+            }
             Ok(BootFiles {
                 initrd: held.spec.initrd.clone(),
                 append: config.encode(),
@@ -681,18 +561,5 @@ impl Watcher for Engine {
 
     fn note(&mut self, text: &str) {
         eprintln!("unilith: {text}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_empty_archive_is_one() {
-        let bytes = empty_archive();
-        assert_eq!(&bytes[..6], b"070701");
-        assert_eq!(&bytes[110..121], b"TRAILER!!!\0");
-        assert_eq!(&bytes[6 + 11 * 8..6 + 12 * 8], b"0000000b");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `update` and `events --stats`: limits of a container that exists, and what it uses.
 
-use super::{keeper, manage};
+use super::{choices, manage};
 use crate::{
     fault::{Fault, Result, file},
     output::say,
@@ -71,7 +71,9 @@ pub fn update(all: &Containers, args: &Update) -> Result<u8> {
 fn check_memory(record: &Record, machine: &Machine, wanted: u64) -> Result<()> {
     let most = machine.spec.memory;
     let is_more = record.memory.is_none_or(|before| wanted > before);
-    if !is_more || keeper::within(wanted) <= most {
+    let spec = &machine.spec;
+    let within = choices::within(wanted, spec.platform, spec.accel).unwrap_or(0);
+    if !is_more || within <= most {
         return Ok(());
     }
     let whose = if record.sandbox.is_some() { "the machine of its pod" } else { "its machine" };

@@ -5,6 +5,7 @@
 
 use super::{
     exec::{self, Out},
+    files,
     keeper::{self, Args, Said, Streams, say},
     manage,
     pod::{self, Membership},
@@ -25,11 +26,20 @@ use unilith_container::{
     bundle::{Container, Place},
     record::{Containers, Record},
 };
-use unilith_machine::record::{Mount, Outcome};
+use unilith_machine::record::{Memory, Mount, Outcome};
 use unilith_overlay::{Client, Event, How, Program, Running};
 
 /// The file in the container's folder with the number that its first process has in the machine.
 const FIRST: &str = "first";
+
+/// What the container sees in one place.
+struct Tree {
+    path: String,
+    /// Behind the pod's tag, or what a file system in memory is like.
+    name: String,
+    read_only: bool,
+    is_in_memory: bool,
+}
 
 /// A container that waits for `start`.
 pub struct Member {
@@ -51,13 +61,13 @@ pub fn prepare(
     container: Container,
     sandbox: &str,
 ) -> Result<Member> {
-    keeper::check_choices(&container)?;
     let root = Root::open(&container.root)?;
     let program = keeper::find_program(&root, &container)?;
-    let (volumes, _) = keeper::places(all, folder, &container, &root)?;
+    let (volumes, _) = files::places(all, folder, &container, &root)?;
     let most = unilith_overlay::Container::MAX_TREES as usize;
-    if volumes.len() > most {
-        let count = volumes.len() - 1;
+    let in_memory = container.scratch.iter().filter(|scratch| scratch.is_in_memory()).count();
+    if volumes.len() + in_memory > most {
+        let count = volumes.len() + in_memory - 1;
         return Err(Fault::new(format!(
             "the container has {count} mounts; one of a pod can have {}",
             most - 1
@@ -192,15 +202,32 @@ impl Member {
         })
     }
 
+    /// What it sees, in the order of their depth, so that none hides another.
+    fn trees(&self) -> Vec<Tree> {
+        let volume = |(n, volume): (usize, &Mount)| Tree {
+            path: volume.guest.clone(),
+            name: self.membership.tree(n),
+            read_only: volume.is_read_only_throughout(),
+            is_in_memory: false,
+        };
+        let memory = |memory: Memory| {
+            let Memory { guest, size, inodes, mode, exec } = memory;
+            let (size, inodes) = (size.unwrap_or(0), inodes.unwrap_or(0));
+            let exec = if exec { ":exec" } else { "" };
+            let name = format!("{size}/{inodes}:{mode:o}{exec}");
+            Tree { path: guest, name, read_only: false, is_in_memory: true }
+        };
+        let mut trees: Vec<Tree> = files::in_memory(&self.container).into_iter().map(memory).collect();
+        trees.extend(self.volumes.iter().enumerate().map(volume));
+        trees.sort_by_key(|tree| Path::new(&tree.path).components().count());
+        trees
+    }
+
     /// `record`: with the limits that it has by now.
     fn ask(&self, client: &Client, record: &Record) -> Result<Running> {
         let container = &self.container;
         let confinement = &container.confinement;
-        let trees: Vec<String> = (0..self.volumes.len()).map(|n| self.membership.tree(n)).collect();
-        let tree = |(volume, name): (&'_ Mount, &'_ String)| {
-            (volume.guest.clone(), name.clone(), volume.is_read_only_throughout())
-        };
-        let trees: Vec<_> = self.volumes.iter().zip(&trees).map(tree).collect();
+        let trees = self.trees();
         let program = self.program.to_string_lossy();
         let words = [program.as_bytes()].into_iter().chain(container.args[1..].iter().map(String::as_bytes));
         let working = container.working.to_string_lossy();
@@ -214,11 +241,11 @@ impl Member {
             name: self.id.as_bytes(),
             trees: trees
                 .iter()
-                .map(|(path, name, read_only)| unilith_overlay::Tree {
-                    tag: self.membership.tag.as_bytes(),
-                    name: name.as_bytes(),
-                    path: path.as_bytes(),
-                    read_only: *read_only,
+                .map(|tree| unilith_overlay::Tree {
+                    tag: if tree.is_in_memory { b"" } else { self.membership.tag.as_bytes() },
+                    name: tree.name.as_bytes(),
+                    path: tree.path.as_bytes(),
+                    read_only: tree.read_only,
                 })
                 .collect(),
             uid: container.uid,

@@ -7,8 +7,10 @@
 //! supervisor at `start` and ends with the program's exit code. A pod's machine is its sandbox's: the keepers of the pod's containers
 //! stand for trees of processes in it ([`pod`], [`member`]).
 
+mod choices;
 mod create;
 mod exec;
+mod files;
 mod keeper;
 mod limits;
 mod manage;
@@ -20,13 +22,14 @@ use crate::{
     repository,
 };
 use clap::Subcommand;
+use create::Setting;
 use std::{
     fs::OpenOptions,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
-use unilith_container::{ContainerError, namespace, record::Containers};
+use unilith_container::{ContainerError, administrator::Administrator, namespace, record::Containers};
 
 /// Where containers are kept that nobody named a place for, as with runc.
 const ROOT: &str = "/run/unilith-runc";
@@ -56,6 +59,10 @@ pub struct Global {
     /// Accepted for engines that give it
     #[arg(long, hide = true)]
     debug: bool,
+    /// The administrator's file: what containers are that say nothing, and what annotations may choose [default:
+    /// /etc/unilith/runc.toml]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
     /// Have systemd make the control groups
     #[arg(long)]
     systemd_cgroup: bool,
@@ -123,8 +130,13 @@ fn run(args: Args) -> Result<u8> {
     let Args { global, verb } = args;
     let root = global.root.clone().unwrap_or_else(usual_root);
     let all = Containers::at(&root);
+    let config = global.config.as_deref();
     match verb {
-        Verb::Create(args) => create::act(&root, global.systemd_cgroup, &all, &args),
+        Verb::Create(args) => {
+            let administrator = Administrator::read(config)?;
+            let has_scope = global.systemd_cgroup;
+            create::act(&Setting { root: &root, config, administrator, has_scope }, &all, &args)
+        }
         Verb::Start(id) => create::start(&all, &id.id),
         Verb::State(id) => manage::state(&all, &id.id),
         Verb::Exec(args) => exec::act(&all, &root, &args),
@@ -140,7 +152,7 @@ fn run(args: Args) -> Result<u8> {
         Verb::Features => manage::features(),
         Verb::Version => manage::version(),
         Verb::Spec(args) => manage::spec(&args),
-        Verb::Keep(args) => keeper::act(&all, &args),
+        Verb::Keep(args) => keeper::act(&all, &Administrator::read(config)?, &args),
         Verb::Other(words) => Err(Fault::new(format!(
             "{}: this runtime has no such command; it has create, start, state, exec, kill, delete, list, ps, pause, resume, \
             update, events, features and spec",

@@ -10,6 +10,7 @@ use crate::{
     descriptors::Shares,
     firecracker::{self, streams},
     link::Link,
+    private_mounts::PrivateMounts,
     privileges, qemu,
     record::Spec,
     vsock,
@@ -174,7 +175,7 @@ impl Begun {
         let opened = [spec.kernel.as_path(), &files.initrd, folder];
         let needed = privileges::needed(spec, &qemu::Link::None, opened);
         let what = format!("cannot start {}", program.to_string_lossy());
-        let mut child = spawn(command, inherited, needed).map_err(failed(&what))?;
+        let mut child = spawn(command, inherited, needed, PrivateMounts::default()).map_err(failed(&what))?;
         let what = format!("cannot watch {}", spec.platform.monitor());
         let pidfd = pin(&child).map_err(failed(&what))?;
         let watched = pidfd.try_clone().map_err(failed(&what))?;

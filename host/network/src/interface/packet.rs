@@ -31,11 +31,27 @@ pub fn machine(interface: &Interface, with_neighbour: bool) -> io::Result<OwnedF
         // Linux before 4.20 lacks it: the machine would hear itself.
         set(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
     }
-    // Beyond the host's limit where we may.
-    let _ = set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER)
-        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER));
+    widen(fd);
     bind(fd, &interface.name)?;
     Ok(socket)
+}
+
+/// A socket that has every frame which a machine sends at its tap device, each behind a virtio-net header, and sends frames to it; it
+/// does not block.
+pub fn of_device(name: &str) -> io::Result<OwnedFd> {
+    let socket = make(libc::SOCK_NONBLOCK)?;
+    let fd = socket.as_raw_fd();
+    set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
+    set(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
+    widen(fd);
+    bind(fd, name)?;
+    Ok(socket)
+}
+
+/// Makes room for frames that are not read yet, beyond the host's limit where this process may.
+fn widen(fd: RawFd) {
+    let _ = set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER));
 }
 
 /// A socket that hears what the machine sends to `address` and asks of it; it does not block. `with_header`: each frame is

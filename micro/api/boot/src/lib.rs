@@ -23,13 +23,14 @@
 //! | `groups` | its further groups, separated by commas |
 //! | `caps` | the program's capabilities (capabilities(7)): bounding, permitted, effective, inheritable and ambient set in hexadecimal digits, with colons between them; without it root has all |
 //! | `nnp` | `1`: no program gets more rights than it has (PR_SET_NO_NEW_PRIVS) |
+//! | `ids` | `USERS/GROUPS`: the users and groups that there are, lines `INSIDE:OUTSIDE:COUNT` of a map with commas between them (user_namespaces(7)); whoever serves the files translates |
 //! | `seccomp` | the program's filter of system calls (seccomp(2)): 16 hexadecimal digits an instruction, `struct sock_filter` as a number |
 //! | `sysctl` | `NAME=VALUE`: written below /proc/sys before the program starts, which fails if it cannot be; may repeat |
 //! | `masked` | an absolute path that shows nothing: a file is /dev/null, a directory empty; one that is not there is passed over; may repeat |
 //! | `readonly` | an absolute path that may not be written to, as `masked`; may repeat |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; `TAG/file:PATH`: the file of that name in the export; may repeat |
 //! | `disk` | `N:PATH` or `N:PATH:ro`: mount the ext4 file system of the disk N, counted from 0, at PATH; may repeat |
-//! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), MODE in octal digits; may repeat |
+//! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), with `/INODES` behind it how many files and directories it may have, MODE in octal digits; one at `/dev/shm` is that of shared memory; may repeat |
 //! | `root` | `ro`: the program may not write to the root file system |
 //! | `host` | a line for /etc/hosts; may repeat |
 //! | `epoch` | wall clock in nanoseconds since 1970 just before the machine was started, for machines that no hypervisor and no host tells the time |
@@ -151,10 +152,32 @@ pub struct Tmpfs {
     pub path: String,
     /// Bytes it may hold; 0: half of the memory.
     pub size: u64,
+    /// Files and directories that it may have; 0: one for each page of its size.
+    pub inodes: u64,
     /// Permissions of its root.
     pub mode: u32,
     /// Programs on it may be executed.
     pub exec: bool,
+}
+
+impl Tmpfs {
+    /// `PATH:SIZE[/INODES]:MODE[:exec]`.
+    pub fn show(&self) -> String {
+        let exec = if self.exec { ":exec" } else { "" };
+        let inodes = if self.inodes == 0 { String::new() } else { format!("/{}", self.inodes) };
+        format!("{}:{}{inodes}:{:o}{exec}", self.path, self.size, self.mode)
+    }
+
+    /// What [`Tmpfs::show`] wrote.
+    pub fn parse(text: &str) -> Option<Tmpfs> {
+        let (rest, exec) = text.strip_suffix(":exec").map_or((text, false), |rest| (rest, true));
+        let mut parts = rest.rsplitn(3, ':');
+        let mode = u32::from_str_radix(parts.next()?, 8).ok().filter(|mode| *mode <= 0o7777)?;
+        let size = parts.next()?;
+        let (size, inodes) = size.split_once('/').unwrap_or((size, "0"));
+        let path = parts.next().filter(|path| path.starts_with('/'))?.to_string();
+        Some(Tmpfs { path, size: size.parse().ok()?, inodes: inodes.parse().ok()?, mode, exec })
+    }
 }
 
 /// A resource limit (getrlimit(2)); `u64::MAX` is none (RLIM_INFINITY).
@@ -207,6 +230,8 @@ pub struct BootConfig {
     pub confinement: Confinement,
     /// The control group of the machine's own processes, where it is a container's.
     pub group: Option<ControlGroup>,
+    /// `None`: every user and group that there can be, as itself.
+    pub ids: Option<Ids>,
     pub volumes: Vec<Volume>,
     pub disks: Vec<Disk>,
     pub tmpfs: Vec<Tmpfs>,
@@ -249,6 +274,35 @@ pub struct Confinement {
     pub masked: Vec<String>,
     /// Absolute paths that may not be written to.
     pub read_only: Vec<String>,
+}
+
+/// The users and groups that there are (user_namespaces(7)): first id, what that is for who made the machine, and how many follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    pub users: Vec<(u32, u32, u32)>,
+    pub groups: Vec<(u32, u32, u32)>,
+}
+
+impl Ids {
+    /// Lines of one map (Linux' UID_GID_MAP_MAX_EXTENTS).
+    pub const MAX_EXTENTS: usize = 340;
+
+    /// `INSIDE:OUTSIDE:COUNT,...`
+    fn show(map: &[(u32, u32, u32)]) -> String {
+        let lines = map.iter().map(|(inside, outside, count)| format!("{inside}:{outside}:{count}"));
+        lines.collect::<Vec<_>>().join(",")
+    }
+
+    fn parse(text: &str) -> Option<Vec<(u32, u32, u32)>> {
+        let line = |text: &str| {
+            let mut numbers = text.split(':').map(|number| number.parse::<u32>().ok());
+            let line = (numbers.next()??, numbers.next()??, numbers.next()??);
+            let fits = line.0.checked_add(line.2).is_some() && line.1.checked_add(line.2).is_some();
+            (numbers.next().is_none() && line.2 > 0 && fits).then_some(line)
+        };
+        let lines = text.split(',').map(line).collect::<Option<Vec<_>>>()?;
+        (lines.len() <= Ids::MAX_EXTENTS).then_some(lines)
+    }
 }
 
 /// A control group: what its files say (cgroup-v2.rst). `u64::MAX` is no limit.
@@ -429,9 +483,8 @@ impl BootConfig {
         for d in &self.disks {
             put("disk", &format!("{}:{}{}", d.index, d.path, if d.read_only { ":ro" } else { "" }));
         }
-        for t in &self.tmpfs {
-            let exec = if t.exec { ":exec" } else { "" };
-            put("tmpfs", &format!("{}:{}:{:o}{exec}", t.path, t.size, t.mode));
+        for tmpfs in &self.tmpfs {
+            put("tmpfs", &tmpfs.show());
         }
         if self.read_only {
             put("root", "ro");
@@ -468,6 +521,9 @@ impl BootConfig {
         }
         if let Some(group) = &self.group {
             put("group", &group.show());
+        }
+        if let Some(Ids { users, groups }) = &self.ids {
+            put("ids", &format!("{}/{}", Ids::show(users), Ids::show(groups)));
         }
         let Confinement { filter, settings, masked, read_only } = &self.confinement;
         if !filter.is_empty() {
@@ -583,6 +639,14 @@ impl BootConfig {
                 let group = ControlGroup::parse(&value);
                 self.group = Some(group.ok_or_else(|| bad(word, "MEMORY:PIDS:QUOTA:PERIOD:FILES"))?);
             }
+            "ids" => {
+                let maps = value.split_once('/');
+                let maps = maps.and_then(|(users, groups)| {
+                    Some(Ids { users: Ids::parse(users)?, groups: Ids::parse(groups)? })
+                });
+                self.ids =
+                    Some(maps.ok_or_else(|| bad(word, "INSIDE:OUTSIDE:COUNT,.../INSIDE:OUTSIDE:COUNT,..."))?);
+            }
             "seccomp" => {
                 let filter = decode_filter(&value);
                 self.confinement.filter =
@@ -625,17 +689,8 @@ impl BootConfig {
                 self.disks.push(Disk { index, path: path.to_string(), read_only });
             }
             "tmpfs" => {
-                let (rest, exec) =
-                    value.strip_suffix(":exec").map_or((value.as_str(), false), |rest| (rest, true));
-                let mut parts = rest.rsplitn(3, ':');
-                let (mode, size, path) = (parts.next(), parts.next(), parts.next());
-                let mode = mode.and_then(|m| u32::from_str_radix(m, 8).ok()).filter(|m| *m <= 0o7777);
-                let size = size.and_then(|s| s.parse().ok());
-                let path = path.filter(|p| p.starts_with('/'));
-                let (Some(path), Some(size), Some(mode)) = (path, size, mode) else {
-                    return Err(bad(word, "PATH:SIZE:MODE"));
-                };
-                self.tmpfs.push(Tmpfs { path: path.to_string(), size, mode, exec });
+                let tmpfs = Tmpfs::parse(&value);
+                self.tmpfs.push(tmpfs.ok_or_else(|| bad(word, "PATH:SIZE:MODE"))?);
             }
             "root" if value == "ro" => self.read_only = true,
             "root" => return Err(bad(word, "ro")),
@@ -774,7 +829,13 @@ mod tests {
                 file: true
             }],
             disks: alloc::vec![Disk { index: 1, path: "/da:ta".into(), read_only: true }],
-            tmpfs: alloc::vec![Tmpfs { path: "/a:b".into(), size: 1 << 20, mode: 0o1777, exec: true }],
+            tmpfs: alloc::vec![Tmpfs {
+                path: "/a:b".into(),
+                size: 1 << 20,
+                inodes: 77,
+                mode: 0o1777,
+                exec: true,
+            }],
             read_only: true,
             hosts: alloc::vec!["10.0.0.1\tdb db.local".into()],
             epoch_ns: Some(1 << 60),
@@ -799,6 +860,10 @@ mod tests {
                 pids: u64::MAX,
                 cpu: (50_000, 100_000),
                 files: Some(true),
+            }),
+            ids: Some(Ids {
+                users: alloc::vec![(0, 100_000, 1000), (1000, 7, 1)],
+                groups: alloc::vec![(0, 200_000, 65_536)],
             }),
             confinement: Confinement {
                 filter: alloc::vec![0x0000_0004_0000_0020, u64::MAX, 6],

@@ -11,7 +11,7 @@ use api_boot::{CapabilitySets, Rlimit};
 use api_overlay::{Failure, Outcome, Remote};
 use overlay_wire::{Container, Origin};
 use posix::confinement::{self, Confinement};
-use posix::mounts::{self, HostTree, Views};
+use posix::mounts::{self, HostTree, Views, memory};
 use posix::outside::{self, Place, Wanted};
 use task::containers::{self, Known, Number, Parts};
 use task::limits::Limits;
@@ -46,6 +46,9 @@ fn host_tree<'a>(tree: &overlay_wire::Tree<'a>) -> Result<HostTree<'a>, Failure>
         return Err(refused(format!("the mount point {path} is not an absolute path")));
     }
     let tag = text(tree.tag, "a mount tag")?;
+    if tag.is_empty() && memory(path, tree.name).is_none() {
+        return Err(refused(format!("the file system in memory at {path} has neither size nor mode")));
+    }
     Ok(HostTree { tag, name: tree.name, path, read_only: tree.read_only })
 }
 

@@ -280,7 +280,8 @@ impl<'a> Program<'a> {
 }
 
 /// A directory or file of the host and where it is in a container's tree: `flags` u8 (1: read-only), `tag` bytes, `name` bytes,
-/// `path` bytes.
+/// `path` bytes. Without a tag it is a file system in memory, and its name says which: `SIZE[/INODES]:MODE[:exec]`, as the boot setting
+/// `tmpfs` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree<'a> {
     /// The mount tag of the machine's 9p channel whose server has it, and its name there (attach(5), `aname`).

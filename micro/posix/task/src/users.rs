@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfs::{Ids, Owner, Scope};
 
 /// Shown for an id that is not mapped (kernel.overflowuid and kernel.overflowgid).
@@ -53,6 +53,31 @@ impl Extent {
         };
         meet(self.inside, other.inside) || meet(self.outside, other.outside)
     }
+}
+
+/// The maps of the machine's own namespace where that is a container's: its ids are those inside of it, and whoever serves its files
+/// translates them. Set once, before there is a program.
+static FIRST: SpinLock<[Vec<Extent>; 2]> = SpinLock::new([const { Vec::new() }; 2]);
+static FIRST_IS_MAPPED: AtomicBool = AtomicBool::new(false);
+
+/// From now on there are the users and groups only that these lines have.
+pub fn limit_first(users: &[Extent], groups: &[Extent]) -> Result<()> {
+    let mut first = FIRST.lock();
+    for (map, lines) in first.iter_mut().zip([users, groups]) {
+        map.clear();
+        map.reserve_exact_fallibly(lines.len()).map_err(|_| ENOMEM)?;
+        map.extend_from_slice(lines);
+    }
+    FIRST_IS_MAPPED.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Whether the machine's own namespace has the id.
+#[inline]
+fn first_has(kind: Kind, id: u32) -> bool {
+    !FIRST_IS_MAPPED.load(Ordering::Acquire)
+        || kind == Kind::Project
+        || FIRST.lock()[kind as usize].iter().any(|extent| extent.to_outside(id).is_some())
 }
 
 /// A user namespace. The machine's own maps every id to itself.
@@ -186,7 +211,7 @@ impl UserNamespace {
     pub fn to_machine(&self, kind: Kind, id: u32) -> Option<u32> {
         match &self.0 {
             // Nobody has the id that stands for none.
-            None => (id != u32::MAX).then_some(id),
+            None => (id != u32::MAX && first_has(kind, id)).then_some(id),
             Some(nested) => nested.find(kind, |extent| extent.to_outside(id)),
         }
     }
@@ -237,6 +262,9 @@ impl UserNamespace {
     /// Sees its own ids and the machine's: lines for a reader in another namespace.
     pub fn extents(&self, kind: Kind) -> Vec<Extent> {
         match &self.0 {
+            None if FIRST_IS_MAPPED.load(Ordering::Acquire) && kind != Kind::Project => {
+                FIRST.lock()[kind as usize].clone()
+            }
             None => alloc::vec![Extent { inside: 0, outside: 0, count: u32::MAX }],
             Some(nested) => nested.state.lock().maps[kind as usize].clone(),
         }

@@ -140,7 +140,7 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
 fn is_ignored_by_first(task: &Task, info: &SigInfo) -> bool {
     let is_fault = info.code() > 0 && bit(info.signal()) & SYNCHRONOUS != 0;
     let is_forced = [SIGKILL, SIGSTOP].contains(&info.signal()) || is_fault;
-    task.process.is_first() && task.process.pid != Pid::FIRST && !is_forced
+    task.process.is_first() && signals::may_be_spared(&task.process) && !is_forced
 }
 
 /// signal(7), "Signal dispositions".

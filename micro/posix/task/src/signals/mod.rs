@@ -15,6 +15,9 @@ mod state;
 pub use action::{Action, SIG_IGN};
 pub use info::*;
 pub use mask::{check_set_size, with_mask};
-pub use send::{check_permission, is_spared, is_spared_by_caller, is_users, number, send};
+pub use send::{
+    check_permission, is_spared, is_spared_by_caller, is_users, may_be_spared, number, send,
+    spare_machines_first,
+};
 pub use set::*;
 pub use state::*;

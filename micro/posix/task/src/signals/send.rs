@@ -10,6 +10,7 @@ use crate::pids::Pid;
 use crate::process::Process;
 use crate::thread;
 use abi::{Result, errno::*};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Sends as kill(2) does, or only asks whether the caller could.
 pub fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
@@ -55,6 +56,20 @@ pub fn is_spared(target: &Process, signal: i32) -> bool {
     target.is_first() && target.signals.action(signal).handler == SIG_DFL
 }
 
+/// Whether the machine's first process is spared as well, as that of a container is that has a PID namespace of its own.
+static SPARES_MACHINES: AtomicBool = AtomicBool::new(false);
+
+/// From now on the machine's first process is one of a PID namespace that others are around: the engine that made the container.
+pub fn spare_machines_first() {
+    SPARES_MACHINES.store(true, Ordering::Relaxed);
+}
+
+/// Whether a first process has no default actions for signals: that of a machine that is no container has them, for it is asked to end by
+/// them.
+pub fn may_be_spared(process: &Process) -> bool {
+    process.pid != Pid::FIRST || SPARES_MACHINES.load(Ordering::Relaxed)
+}
+
 /// The signal number; `None` for 0, which only asks whether there is somebody to send to.
 pub fn number(signal: i32) -> Result<Option<i32>> {
     match signal {
@@ -64,12 +79,12 @@ pub fn number(signal: i32) -> Result<Option<i32>> {
     }
 }
 
-/// The same for a signal that the caller sends: SIGKILL and SIGSTOP come from outside of the namespace all the same, and the machine's
-/// first process may end itself.
+/// The same for a signal that the caller sends: SIGKILL and SIGSTOP come from outside of the namespace all the same, and the first process
+/// of a machine that is no container may end itself.
 pub fn is_spared_by_caller(target: &Process, signal: i32, is_blocked: bool) -> bool {
     let sender = &thread::current().process;
     let is_from_outside = sender.pid.seen_by(target) == 0 && [SIGKILL, SIGSTOP].contains(&signal);
     // What is blocked waits: there may be a handler when it is delivered.
-    let waits = is_blocked && target.pid != Pid::FIRST;
-    sender.pid != Pid::FIRST && !is_from_outside && !waits && is_spared(target, signal)
+    let waits = is_blocked && may_be_spared(target);
+    may_be_spared(sender) && !is_from_outside && !waits && is_spared(target, signal)
 }
