@@ -60,7 +60,7 @@ macro_rules! admitted {
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
             let handler = HANDLER.ok_or(ENOSYS)?;
-            calls_process::out_of_memory::admit(task::current())?;
+            calls_process::out_of_memory::admit(&task::current())?;
             handler(call)
         }
         match HANDLER {
@@ -77,7 +77,7 @@ macro_rules! relieved {
         const HANDLER: Option<Handler> = $handler;
         fn relieve(call: &mut Call<'_>) -> Result<usize> {
             if api_alloc::is_really_low() {
-                calls_process::out_of_memory::relieve(task::current());
+                calls_process::out_of_memory::relieve(&task::current());
             }
             HANDLER.map_or(Err(ENOSYS), |handler| handler(call))
         }
@@ -284,11 +284,11 @@ fn comes_in(number: u64, frame: &mut TrapFrame) -> u64 {
     let Some(task) = task::running() else { return number };
     // The tracer first: what it makes of a call is what the filters are asked about.
     let number = match task.tracing.is_on() {
-        true => calls::ptrace::stop::call_enters(task, frame, number),
+        true => calls::ptrace::stop::call_enters(&task, frame, number),
         false => number,
     };
     match task.seccomp.is_on() {
-        true => calls::seccomp::call_enters(task, frame, number),
+        true => calls::seccomp::call_enters(&task, frame, number),
         false => number,
     }
 }
@@ -308,7 +308,7 @@ fn goes_out(number: u64, frame: &mut TrapFrame, result: Result<usize>, keep: boo
     match task::running() {
         // What the tracer left in the registers counts.
         Some(task) if task.tracing.is_on() => {
-            calls::ptrace::stop::call_leaves(task, frame);
+            calls::ptrace::stop::call_leaves(&task, frame);
             match calls::ptrace::stop::interrupted(frame) {
                 Some((_, result)) => Some(result),
                 None => (!keep).then_some(Ok(frame.rax as usize)),
@@ -377,7 +377,7 @@ fn leave(frame: &mut TrapFrame, mut call: Option<(u64, Result<usize>)>) {
         task::current().wait_while_held();
         task::bandwidth::wait_while_throttled(&task::current().process);
         if task::current().rseq.is_due(call.is_some()) {
-            calls::rseq::goes_back(task::current(), frame);
+            calls::rseq::goes_back(&task::current(), frame);
         }
         let restart = calls::signals::deliver(frame, call);
         call = match restart {
@@ -442,7 +442,7 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
     let _time = InKernel::enter();
     let task = task::running();
     // A page that the program touches is no request of the call.
-    let _none = task::fault::Suspended::enter(task);
+    let _none = task::fault::Suspended::enter(task.as_deref());
     if let Some(task) = task {
         task.rseq.fault_begins();
     }
@@ -451,12 +451,12 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
         match (outcome, task) {
             (FaultOutcome::Resolved, Some(task)) => {
                 task.system_time.faulted();
-                out_of_memory::charge(task);
+                out_of_memory::charge(&task);
                 task.rseq.fault_ends();
             }
             // Whether the program touched the page or the kernel on its behalf: what is written for it (a signal's frame, the
             // result of a call) must not fail because another process has the memory.
-            (FaultOutcome::OutOfMemory, Some(task)) if out_of_memory::make_room(task) => continue,
+            (FaultOutcome::OutOfMemory, Some(task)) if out_of_memory::make_room(&task) => continue,
             _ => {}
         }
         return outcome;

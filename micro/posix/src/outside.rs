@@ -152,7 +152,8 @@ pub fn start(
         None => task.seccomp.begin(first.restarts.first().and_then(|first| first.profile.clone()).as_ref()),
     }
     task.set_name(&comm);
-    task.attach(&thread);
+    // SAFETY: the process' table holds the task until the thread has left it.
+    unsafe { task.attach(&thread) };
     process.add(task);
     // The first thread has the number from here on, and the process has it as well.
     core::mem::forget(number);

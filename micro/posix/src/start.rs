@@ -65,7 +65,8 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     calls_process::load::start();
     let task = Task::new(process.clone(), tid, [0; 16], None);
     process.add(task.clone());
-    task.attach(&sched::current_handle());
+    // SAFETY: the process' table holds the task until the thread has left it.
+    unsafe { task.attach(&sched::current_handle()) };
     confine(&process, config)?;
     execute(&process, config)
 }

@@ -134,12 +134,35 @@ impl Drop for Writing {
     }
 }
 
+/// Types of which any bytes are a value: [`peek`] reads what a running program left, which may be anything.
+///
+/// # Safety
+///
+/// Every pattern of `size_of::<Self>()` bytes is valid: no `bool`, `char`, enumeration, reference or function, and no
+/// structure that has one.
+pub unsafe trait AnyBits: Copy {}
+
+macro_rules! any_bits {
+    ($($number:ty),*) => { $(
+        // SAFETY: a number of that many bits.
+        unsafe impl AnyBits for $number {}
+    )* };
+}
+any_bits!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64);
+
+// SAFETY: a raw pointer to a sized type is an address, whatever it is.
+unsafe impl<T> AnyBits for *const T {}
+// SAFETY: as above.
+unsafe impl<T> AnyBits for *mut T {}
+// SAFETY: one after the other, without padding.
+unsafe impl<T: AnyBits, const N: usize> AnyBits for [T; N] {}
+
 /// Reads memory from anywhere: `None` when nothing is mapped there.
-pub fn peek<T: Copy>(address: *const T) -> Option<T> {
+pub fn peek<T: AnyBits>(address: *const T) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     // SAFETY: it is a place of that size; the call checks where it reads from.
     let answer = unsafe { sys::uio_peek(value.as_mut_ptr().cast(), address.cast(), size_of::<T>()) };
-    // SAFETY: the call filled it. What the bytes mean is what the caller chose T for.
+    // SAFETY: the call filled it, and any bytes are a value.
     (answer == 0).then(|| unsafe { value.assume_init() })
 }
 

@@ -90,9 +90,13 @@ pub fn heap_take(count: usize) -> *mut u8 {
 }
 
 /// For `api_alloc::Pages`: the way back.
-pub fn heap_give(start: *mut u8, count: usize) {
+///
+/// # Safety
+///
+/// [`heap_take`] returned these pages, or more with them among those, and nobody uses them any more.
+pub unsafe fn heap_give(start: *mut u8, count: usize) {
     debug_assert!(Layout::from_size_align(count * PAGE, PAGE).is_ok());
-    // SAFETY: the heap gives what `heap_take` returned, once.
+    // SAFETY: by the caller's word.
     unsafe { give((start as usize - PHYS) as u64, count) }
 }
 

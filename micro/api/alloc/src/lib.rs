@@ -162,8 +162,8 @@ pub unsafe trait Heap {
 pub struct Pages {
     /// `count` pages, or null.
     pub take: fn(count: usize) -> *mut u8,
-    /// Gives back what `take` returned, all of it or some of its pages.
-    pub give: fn(start: *mut u8, count: usize),
+    /// Gives back what `take` returned, all of it or some of its pages, which nobody uses any more.
+    pub give: unsafe fn(start: *mut u8, count: usize),
 }
 
 /// A global allocator made of a heap and a source of pages.
@@ -232,7 +232,8 @@ impl<H: Heap> KernelHeap<H> {
     /// One run of pages; how many, or 0 where there is none.
     fn give_back(&self) -> usize {
         let Some((start, length)) = self.heap.lock().take_empty() else { return 0 };
-        (self.pages.give)(start, length / PAGE);
+        // SAFETY: the heap has let go of pages that `take` returned.
+        unsafe { (self.pages.give)(start, length / PAGE) };
         length / PAGE
     }
 
@@ -272,7 +273,8 @@ unsafe impl<H: Heap + Send> GlobalAlloc for KernelHeap<H> {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if Self::is_large(&layout) {
-            return (self.pages.give)(block, layout.size().div_ceil(PAGE));
+            // SAFETY: `take` returned it for this layout, and its owner gives it back.
+            return unsafe { (self.pages.give)(block, layout.size().div_ceil(PAGE)) };
         }
         // SAFETY: by the caller's word the block is a live one of this layout, and small ones come from the heap.
         unsafe { self.heap.lock().free(block, layout) }

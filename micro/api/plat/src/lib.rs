@@ -198,9 +198,18 @@ pub struct Context {
 
 /// Extended processor state (x87, MXCSR, vector registers) of a program thread that is off the processor.
 /// Allocated by [`new_fpu_state`]; its size is what XSAVE needs here.
-pub struct FpuState(pub alloc::boxed::Box<[FpuBlock]>);
+pub struct FpuState(alloc::boxed::Box<[FpuBlock]>);
 
 impl FpuState {
+    /// For the platform.
+    ///
+    /// # Safety
+    ///
+    /// The blocks are as many as XSAVE writes and XRSTOR reads on this processor, and hold a state that XRSTOR takes.
+    pub unsafe fn from_blocks(blocks: alloc::boxed::Box<[FpuBlock]>) -> FpuState {
+        FpuState(blocks)
+    }
+
     /// The XSAVE area.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: a block is 64 plain bytes without padding, and the slice covers exactly the boxed blocks.
@@ -419,10 +428,8 @@ pub mod upcall {
 /// A kernel stack with a guard page below it; freed on drop.
 #[derive(Debug)]
 pub struct KernelStack {
-    /// First address above the stack, a multiple of 16.
-    pub top: u64,
-    /// Usable bytes.
-    pub size: usize,
+    top: u64,
+    size: usize,
 }
 
 impl Drop for KernelStack {
@@ -434,6 +441,27 @@ impl Drop for KernelStack {
 impl KernelStack {
     pub fn new() -> abi::Result<KernelStack> {
         symbols::unilith_plat_new_stack()
+    }
+
+    /// For the platform.
+    ///
+    /// # Safety
+    ///
+    /// Below `top` are `size` bytes that nobody else has, for [`symbols::unilith_plat_free_stack`] to take back.
+    pub unsafe fn from_raw(top: u64, size: usize) -> KernelStack {
+        KernelStack { top, size }
+    }
+
+    /// First address above the stack, a multiple of 16.
+    #[inline]
+    pub fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// Usable bytes.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.size
     }
 }
 

@@ -90,7 +90,8 @@ pub fn restrict(ring: Serial, kind: UserPtr<u8>, restriction: UserPtr<u8>) -> Re
 pub fn persistent(uid: u32, ring: Serial) -> Result<usize> {
     const OWN: u32 = u32::MAX;
     let (own, namespace, may_take_any) = {
-        let credentials = task::current().credentials().lock();
+        let caller = task::current();
+        let credentials = caller.credentials().lock();
         ([credentials.uid, credentials.euid], credentials.users.clone(), credentials.can_here(CAP_SETUID))
     };
     let uid = match uid {

@@ -217,10 +217,10 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     }
     let namespaces = New::of(wanted.flags)?;
     if wanted.has(CLONE_THREAD) {
-        return start_thread(call, parent, &wanted, namespaces);
+        return start_thread(call, &parent, &wanted, namespaces);
     }
     check_numbers(&namespaces, &wanted.numbers)?;
-    start_process(call, parent, &wanted, namespaces)
+    start_process(call, &parent, &wanted, namespaces)
 }
 
 /// unshare(2): descriptors, root, working directory and umask that others have, too, become the calling thread's own, and so does a copy
@@ -274,7 +274,8 @@ fn check_numbers(namespaces: &New, numbers: &[i32]) -> Result<()> {
         at = pids.parent();
         Some(pids)
     }) {
-        let (who, owner) = (task::current().credentials().lock(), pids.owner());
+        let caller = task::current();
+        let (who, owner) = (caller.credentials().lock(), pids.owner());
         if !who.can_in(&owner, CAP_SYS_ADMIN) && !who.can_in(&owner, CAP_CHECKPOINT_RESTORE) {
             return Err(EPERM);
         }
@@ -286,7 +287,8 @@ fn check_numbers(namespaces: &New, numbers: &[i32]) -> Result<()> {
 fn check_count(process: &Process) -> Result<()> {
     let limit = process.limits.soft(RLIMIT_NPROC);
     let uid = {
-        let credentials = task::current().credentials().lock();
+        let caller = task::current();
+        let credentials = caller.credentials().lock();
         if may_exceed_limits(&credentials) {
             return Ok(());
         }
@@ -356,7 +358,8 @@ impl Unborn {
 impl Drop for Unborn {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            thread.set_local(core::ptr::null_mut());
+            // SAFETY: it has not run, so nobody on it has asked for its task.
+            unsafe { thread.set_local(core::ptr::null_mut()) };
             thread.cancel();
             sched::unpark(&thread);
         }
@@ -404,7 +407,9 @@ fn new_task(
     if wanted.has(CLONE_CHILD_CLEARTID) {
         child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
     }
-    child.attach(thread);
+    // SAFETY: the process' table holds the task from before the thread begins until it has left it; `Unborn` unties a thread that
+    // never does.
+    unsafe { child.attach(thread) };
     let scheduling = parent.scheduling.lock().inherited();
     child.set_scheduling(scheduling);
     child
@@ -489,7 +494,7 @@ fn new_space(process: &Process, wanted: &Wanted) -> Result<Arc<Space>> {
 
 fn start_process(
     call: &mut Call<'_>,
-    parent: &'static Task,
+    parent: &Task,
     wanted: &Wanted,
     namespaces: New,
 ) -> Result<usize> {

@@ -18,7 +18,7 @@ use task::{containers, processes, signals, tracing, wait};
 /// exit(2): the calling thread; the process with the last one.
 pub fn exit(call: &mut Call<'_>) -> Result<usize> {
     let code = call.int(0) as u8;
-    ptrace::stop::ends(task::current(), call.frame, Some(&Status::Exit { code }));
+    ptrace::stop::ends(&task::current(), call.frame, Some(&Status::Exit { code }));
     end_thread(code)
 }
 
@@ -26,7 +26,7 @@ pub fn exit(call: &mut Call<'_>) -> Result<usize> {
 pub fn exit_group(call: &mut Call<'_>) -> Result<usize> {
     let code = call.int(0) as u8;
     let status = Status::Exit { code };
-    ptrace::stop::ends(task::current(), call.frame, Some(&status));
+    ptrace::stop::ends(&task::current(), call.frame, Some(&status));
     end_process(status)
 }
 
@@ -68,8 +68,8 @@ fn report_others() {
 /// Ends the calling thread, and the process when it is the last one.
 pub fn end_thread(code: u8) -> ! {
     let task = task::current();
-    calls_ipc::futex::thread_ends(task);
-    signals::thread_ends(task);
+    calls_ipc::futex::thread_ends(&task);
+    signals::thread_ends(&task);
     let process = task.process.clone();
     if process.thread_count() > 1 {
         // What it has for itself. Storing a file may block, so that it can be the last thread behind that.
@@ -78,7 +78,7 @@ pub fn end_thread(code: u8) -> ! {
     let status = process.outcome().unwrap_or(Status::Exit { code });
     if tracing::is_anybody_traced() || !process.tracees.lock().is_empty() {
         ptrace::wait::thread_ends(
-            task,
+            &task,
             Ended::new(
                 &status,
                 process.family.left_core.load(Ordering::Relaxed),
@@ -102,7 +102,8 @@ pub fn end_thread(code: u8) -> ! {
     #[cfg(feature = "io_uring")]
     calls_uring::thread_ends(tid.of_machine());
     // The table held the task: from here on this is a kernel thread about to end.
-    sched::current().set_local(core::ptr::null_mut());
+    // SAFETY: nobody comes back to the frames above, and nothing below asks for the task.
+    unsafe { task::leave() };
     process.remove(tid);
     // Whoever waits to be alone.
     if let Some(only) = process.only().and_then(|tid| process.task(tid)) {

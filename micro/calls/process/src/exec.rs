@@ -102,12 +102,12 @@ impl Strings {
 fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
     let process = task::current().process.clone();
     let prepared = program::prepare(&process, file, name, strings.arguments, strings.environment)?;
-    let old = ptrace::stop::number_for_tracer(task::current(), task::current().tid);
+    let old = ptrace::stop::number_for_tracer(&task::current(), task::current().tid);
     let number = call.frame.orig_rax;
     replace(call.frame, &process, prepared)?;
     call.keep_registers = true;
     call.frame.orig_rax = number;
-    ptrace::stop::program_starts(task::current(), call.frame, old);
+    ptrace::stop::program_starts(&task::current(), call.frame, old);
     Ok(0)
 }
 
@@ -118,8 +118,7 @@ pub fn restart(frame: &mut TrapFrame) -> Result<()> {
     let first = process.restarts.first().ok_or(ESRCH)?;
     let name = first.arguments.first().ok_or(ENOENT)?.clone();
     files::current().set_working(first.working.clone());
-    let own = task::current().credentials();
-    let old = core::mem::replace(&mut *own.lock(), first.credentials.clone());
+    let old = core::mem::replace(&mut *task::current().credentials().lock(), first.credentials.clone());
     let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
     let prepared = program::prepare_first(&process, name, arguments, environment);
     let replaced = prepared.and_then(|prepared| replace(frame, &process, prepared));
@@ -160,7 +159,7 @@ fn replace(frame: &mut TrapFrame, process: &Arc<Process>, prepared: Prepared) ->
     become_first(process)?;
     let task = task::current();
     // Robust futexes and CLONE_CHILD_CLEARTID concern the memory that the process leaves.
-    calls_ipc::futex::thread_ends(task);
+    calls_ipc::futex::thread_ends(&task);
     let mut next = 0;
     while let Some((fd, description)) = process.files.descriptors.remove_marked(next) {
         // As on Linux, nobody is told of errors.
@@ -228,10 +227,10 @@ fn become_first(process: &Arc<Process>) -> Result<()> {
     first.timer_slack.keep(&old.timer_slack);
     first.seccomp.inherit(&old.seccomp);
     let tid = old.tid;
-    if let Some(thread) = old.detach() {
-        first.attach(&thread);
+    if let Some(old) = process.task(tid) {
+        first.succeed(old);
     }
-    task::tracing::becomes(old, &first);
+    task::tracing::becomes(&old, &first);
     // The number is the process' and now this thread's as well.
     processes::retain(process.pid);
     process.group().charge_always();

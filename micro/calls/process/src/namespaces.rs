@@ -131,7 +131,7 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
 
 /// Everything is checked before anything changes.
 fn enter(into: &Entered) -> Result<()> {
-    let task: &Task = task::current();
+    let task: &Task = &task::current();
     let process: &Arc<Process> = &task.process;
     let mut who = task.credentials().lock().clone();
     // Root and working directory change with users and mounts, and must be nobody else's.

@@ -3,16 +3,10 @@
 
 use abi::linux::prctl as linux;
 use abi::{Result, errno::*};
-use api_lock::SpinLock;
 use api_user::UserPtr;
 use task::call::Call;
 use task::identity::capabilities::{CAP_SETPCAP, KEEP_CAPS, LAST_CAPABILITY};
-use task::prctl::Settings;
 use task::signals::SIGNALS;
-
-fn settings() -> &'static SpinLock<Settings> {
-    &task::current().process.settings
-}
 
 /// `EINVAL` unless the arguments from `first` on are zero.
 fn rest_is_zero(call: &Call<'_>, first: usize) -> Result<()> {
@@ -25,6 +19,8 @@ fn answer(value: impl Into<u64>) -> Result<usize> {
 
 /// prctl(2). What it does not know it answers with EINVAL, as an older Linux would.
 pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
+    let caller = task::current();
+    let settings = &caller.process.settings;
     let value = call.arg(1);
     match call.uint(0) {
         linux::PR_SET_NAME => set_name(call.ptr(1)),
@@ -34,45 +30,45 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
         }
         linux::PR_SET_PDEATHSIG if value > SIGNALS as u64 => Err(EINVAL),
         linux::PR_SET_PDEATHSIG => {
-            settings().lock().parent_death_signal = value as u32;
+            settings.lock().parent_death_signal = value as u32;
             Ok(0)
         }
         linux::PR_GET_PDEATHSIG => {
-            let signal = settings().lock().parent_death_signal;
+            let signal = settings.lock().parent_death_signal;
             call.ptr(1).write(signal).map(|()| 0)
         }
-        linux::PR_GET_DUMPABLE => answer(settings().lock().dumpable),
+        linux::PR_GET_DUMPABLE => answer(settings.lock().dumpable),
         linux::PR_SET_DUMPABLE if value > 1 => Err(EINVAL),
         linux::PR_SET_DUMPABLE => {
-            settings().lock().dumpable = value as u32;
+            settings.lock().dumpable = value as u32;
             Ok(0)
         }
         linux::PR_SET_CHILD_SUBREAPER => {
-            settings().lock().child_subreaper = value != 0;
+            settings.lock().child_subreaper = value != 0;
             Ok(0)
         }
         linux::PR_GET_CHILD_SUBREAPER => {
-            let on = u32::from(settings().lock().child_subreaper);
+            let on = u32::from(settings.lock().child_subreaper);
             call.ptr(1).write(on).map(|()| 0)
         }
         linux::PR_SET_THP_DISABLE => {
             rest_is_zero(call, 2)?;
-            settings().lock().huge_pages_off = value != 0;
+            settings.lock().huge_pages_off = value != 0;
             Ok(0)
         }
         linux::PR_GET_THP_DISABLE => {
             rest_is_zero(call, 1)?;
-            answer(settings().lock().huge_pages_off)
+            answer(settings.lock().huge_pages_off)
         }
         linux::PR_SET_IO_FLUSHER if value > 1 => Err(EINVAL),
         linux::PR_SET_IO_FLUSHER => {
             rest_is_zero(call, 2)?;
-            settings().lock().io_flusher = value == 1;
+            settings.lock().io_flusher = value == 1;
             Ok(0)
         }
         linux::PR_GET_IO_FLUSHER => {
             rest_is_zero(call, 1)?;
-            answer(settings().lock().io_flusher)
+            answer(settings.lock().io_flusher)
         }
         linux::PR_MCE_KILL => {
             rest_is_zero(call, 3)?;
@@ -84,12 +80,12 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
                 },
                 _ => return Err(EINVAL),
             };
-            settings().lock().memory_error_policy = policy;
+            settings.lock().memory_error_policy = policy;
             Ok(0)
         }
         linux::PR_MCE_KILL_GET => {
             rest_is_zero(call, 1)?;
-            answer(settings().lock().memory_error_policy)
+            answer(settings.lock().memory_error_policy)
         }
         linux::PR_SET_TIMERSLACK => {
             task::current().timer_slack.set(value);
@@ -112,7 +108,8 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
 /// The options that change what the process may do.
 fn privileges(call: &Call<'_>) -> Result<usize> {
     let value = call.arg(1);
-    let mut credentials = task::current().credentials().lock();
+    let caller = task::current();
+    let mut credentials = caller.credentials().lock();
     let known = |capability: u64| capability <= u64::from(LAST_CAPABILITY);
     match call.uint(0) {
         linux::PR_SET_NO_NEW_PRIVS => {
@@ -181,7 +178,8 @@ fn set_name(pointer: UserPtr<u8>) -> Result<usize> {
 /// personality(2).
 pub fn personality(call: &mut Call<'_>) -> Result<usize> {
     const QUERY: u32 = u32::MAX;
-    let mut settings = settings().lock();
+    let caller = task::current();
+    let mut settings = caller.process.settings.lock();
     let before = settings.personality;
     if call.uint(0) != QUERY {
         settings.personality = call.uint(0);

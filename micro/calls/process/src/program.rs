@@ -44,7 +44,7 @@ pub struct FileRights {
 
 /// Finds a program by its path, for [`prepare`].
 pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
-    task::files_for(process).lookup(path, &files::credentials_for(process))
+    task::Runner::of(process).files().lookup(path, &files::credentials_for(process))
 }
 
 /// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
@@ -105,7 +105,7 @@ pub fn prepare_file(
             environment,
             identity: &mut || {
                 grants = grants_of(&runs.borrow())?;
-                let now = task::credentials_for(process).lock().clone();
+                let now = task::Runner::of(process).credentials().lock().clone();
                 let (mut c, mut unwatched) = (now.clone(), now);
                 c.program_starts(&grants, is_safe(process))?;
                 is_secure = unwatched.program_starts(&grants, true)?;
@@ -145,7 +145,8 @@ fn grants_of(dentry: &Dentry) -> Result<FileGrants> {
 /// Whether a program may be able to do more than its user: not under the eyes of a tracer that has no right to see them, and not
 /// while another process can change its root directory.
 fn is_safe(process: &Process) -> bool {
-    let files = task::files_for(process);
+    let runner = task::Runner::of(process);
+    let files = runner.files();
     // Threads of its own may: they end before the program begins.
     let own = process.tasks().filter(|task| task.files().position_address() == files.position_address());
     if files.position_users() > own.count().max(1) {
@@ -199,7 +200,7 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     }
     let file = dentry.inode().open(dentry.inode(), 0)?;
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
-    let path = dentry.path_from(&task::files_for(process).root()).unwrap_or_else(|| dentry.name().to_vec());
+    let path = dentry.path_from(&task::Runner::of(process).files().root()).unwrap_or_else(|| dentry.name().to_vec());
     let mapped = Arc::new(MappedFile { source, path, device: stat.device, inode: stat.inode });
     #[cfg(feature = "linked")]
     return crate::linked::executable(process, mapped);

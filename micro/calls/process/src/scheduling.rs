@@ -316,7 +316,8 @@ fn check_change(task: &Task) -> Result<()> {
         return Ok(());
     }
     let (euid, permitted) = {
-        let c = task::current().credentials().lock();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         (c.euid, c.capabilities.permitted)
     };
     let theirs = task.credentials().lock();

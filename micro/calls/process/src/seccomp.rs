@@ -107,8 +107,8 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
     }
     let task = task::current();
     // A filter stays as long as its thread.
-    out_of_memory::admit(task)?;
-    let program = read(task, program)?;
+    out_of_memory::admit(&task)?;
+    let program = read(&task, program)?;
     let asked = has(FLAG_NEW_LISTENER).then(|| Notifications::new(has(FLAG_WAIT_KILLABLE_RECV)));
     if asked.is_some() {
         task.files().descriptors.check_room()?;
@@ -124,7 +124,7 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
         return Err(ENOMEM);
     }
     if has(FLAG_TSYNC)
-        && let Some(other) = task.process.tasks().find(|other| !can_follow(other, task))
+        && let Some(other) = task.process.tasks().find(|other| !can_follow(other, &task))
     {
         return if has(FLAG_TSYNC_ESRCH) { Err(ESRCH) } else { Ok(other.number as usize) };
     }

@@ -75,14 +75,16 @@ impl Target {
 /// Process and effective ids of the caller.
 fn credentials() -> Credentials {
     let process = &task::current().process;
-    let c = task::current().credentials().lock();
+    let caller = task::current();
+    let c = caller.credentials().lock();
     Credentials { pid: process.pid.of_machine() as u32, uid: c.euid, gid: c.egid }
 }
 
 /// Process and real ids.
 fn sender() -> Credentials {
     let process = &task::current().process;
-    let c = task::current().credentials().lock();
+    let caller = task::current();
+    let c = caller.credentials().lock();
     Credentials { pid: process.pid.of_machine() as u32, uid: c.uid, gid: c.gid }
 }
 
@@ -143,7 +145,8 @@ fn may_make(family: u32, kind: u32, protocol: u32) -> Result<()> {
     if ![AF_INET, AF_INET6, AF_PACKET].contains(&family) {
         return Ok(());
     }
-    let (who, owner) = (task::current().credentials().lock(), task::current().network().owner.clone());
+    let caller = task::current();
+    let (who, owner) = (caller.credentials().lock(), caller.network().owner.clone());
     let may_ping = |group: &u32| (PING_GROUPS[0].get()..=PING_GROUPS[1].get()).contains(&u64::from(*group));
     match kind {
         _ if family == AF_PACKET => {

@@ -240,7 +240,8 @@ fn read_credentials(data: &[u8]) -> Result<Credentials> {
     };
     let own = task::current().process.number as u32;
     {
-        let c = task::current().credentials().lock();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         let is_own = claimed.pid == own || c.can_in(&task::current().process.pids.owner(), CAP_SYS_ADMIN);
         let has_user = [c.uid, c.euid, c.suid].contains(&claimed.uid) || c.can_here(CAP_SETUID);
         let has_group = [c.gid, c.egid, c.sgid].contains(&claimed.gid) || c.can_here(CAP_SETGID);

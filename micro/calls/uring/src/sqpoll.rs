@@ -15,7 +15,7 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, Ordering};
 use task::process::Process;
-use task::{Task, auxiliary, wait};
+use task::{auxiliary, wait};
 use uring::SQ_NEED_WAKEUP;
 
 const NAP_NS: u64 = 50_000;
@@ -139,15 +139,7 @@ fn work() {
         let Some(place) = beginning.iter().position(is_own) else { return };
         beginning.swap_remove(place)
     };
-    let task = Task::new(poller.process.clone(), auxiliary::TID, [0; 16], None);
-    task.set_name(b"iou-sqp");
-    task.signals.block_all();
-    task.attach(&own);
-    poller.process.enter_space();
-    poller.run();
-    let _ = task.detach();
-    sched::current().set_local(core::ptr::null_mut());
-    drop(task);
+    auxiliary::work_for(poller.process.clone(), b"iou-sqp", || poller.run());
     poller.has_ended.store(true, Ordering::Relaxed);
     poller.ended.wake_all(Events::ALL);
 }

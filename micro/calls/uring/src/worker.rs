@@ -16,7 +16,7 @@ use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ordered::Map;
 use task::process::Process;
-use task::{Task, auxiliary, wait};
+use task::{auxiliary, wait};
 
 pub struct Worker {
     process: Arc<Process>,
@@ -133,12 +133,7 @@ fn work() {
         let Some(place) = beginning.iter().position(is_own) else { return };
         beginning.swap_remove(place)
     };
-    {
-        let task = Task::new(worker.process.clone(), auxiliary::TID, [0; 16], None);
-        task.set_name(b"iou-wrk");
-        task.signals.block_all();
-        task.attach(&own);
-        worker.process.enter_space();
+    auxiliary::work_for(worker.process.clone(), b"iou-wrk", || {
         while !worker.is_ending.load(Ordering::Relaxed) {
             match worker.pop() {
                 Some(request) => {
@@ -152,9 +147,7 @@ fn work() {
                 None => sched::park(wait::FOREVER),
             }
         }
-        let _ = task.detach();
-        sched::current().set_local(core::ptr::null_mut());
-    }
+    });
     worker.has_ended.store(true, Ordering::Relaxed);
     worker.ended.wake_all(Events::ALL);
 }

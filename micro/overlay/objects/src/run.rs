@@ -191,7 +191,8 @@ fn finish(outcome: Outcome) -> ! {
     drop(held);
     RUNS.lock().retain(|other| !Arc::ptr_eq(other, &run));
     // From here on this is a kernel thread about to end.
-    sched::current().set_local(core::ptr::null_mut());
+    // SAFETY: nobody comes back to the frames above.
+    unsafe { task::leave() };
     run.command.wake(Events::NONE);
     drop(run);
     sched::exit_current()
@@ -229,7 +230,8 @@ impl Run {
         let thread = sched::spawn(true, Start::Program(Box::new(frame)))?;
         thread.set_initial_fs_base(thread_pointer);
         thread.limit_slice(SLICE_NS);
-        run.task.attach(&thread);
+        // SAFETY: the run is in the list, and so holds the task, until the thread has left it.
+        unsafe { run.task.attach(&thread) };
         *run.thread.lock() = Some(thread.clone());
         RUNS.lock().push(run.clone());
         sched::unpark(&thread);

@@ -252,7 +252,7 @@ fn set_slot(offset: u32, value: u64) {
 /// Gives this processor its stack.
 pub fn prepare() -> Result<KernelStack> {
     let stack = KernelStack::new()?;
-    set_slot(slots()[0], stack.top);
+    set_slot(slots()[0], stack.top());
     Ok(stack)
 }
 

@@ -99,7 +99,7 @@ impl Environment for Machine<'_> {
     }
 
     fn uid_gid(&self) -> u64 {
-        let of = |t: &task::Task| {
+        let of = |t: task::Current| {
             let credentials = t.credentials().try_lock()?;
             Some(u64::from(credentials.gid) << 32 | u64::from(credentials.uid))
         };

@@ -298,7 +298,7 @@ fn start_one(index: u32, attempt: u32, id: u32) -> Result<(), &'static str> {
     IDENTITIES[index as usize].store(id, Ordering::Relaxed);
     let stack = || KernelStack::new().map_err(|_| "there is no memory for its stacks");
     let stacks = [stack()?, stack()?, stack()?, stack()?];
-    let [boot, interrupt, exception, fatal] = stacks.map(|stack| ManuallyDrop::new(stack).top);
+    let [boot, interrupt, exception, fatal] = stacks.map(|stack| ManuallyDrop::new(stack).top());
     descriptors::prepare(index as usize, [interrupt, exception, fatal]);
     let start = Start {
         root: paging::kernel_table(),

@@ -53,7 +53,8 @@ fn unilith_plat_new_stack() -> Result<KernelStack> {
             slot
         }
     };
-    Ok(KernelStack { top: top_of(slot), size: SIZE as usize })
+    // SAFETY: the slot was free, is marked as taken and mapped now, and `free_stack` gives it back.
+    Ok(unsafe { KernelStack::from_raw(top_of(slot), SIZE as usize) })
 }
 
 fn map(slot: u64) -> Result<()> {
@@ -94,12 +95,12 @@ fn unmap(start: u64, end: u64) {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_free_stack(stack: &mut KernelStack) {
-    let slot = (stack.top - STACKS) / SLOT - 1;
+    let slot = (stack.top() - STACKS) / SLOT - 1;
     let mut slots = STATE.lock();
     if slots.mapped.len() < SPARE {
         return slots.mapped.push(slot);
     }
-    unmap(stack.top - SIZE, stack.top);
+    unmap(stack.top() - SIZE, stack.top());
     slots.empty.push(slot);
 }
 

@@ -176,7 +176,7 @@ extern "C" fn run() -> ! {
 /// Where a kernel stack begins that is never given back.
 fn first_stack() -> Result<u64, &'static str> {
     let stack = KernelStack::new().map_err(|_| "no memory for a kernel stack: try more with -m")?;
-    let top = stack.top;
+    let top = stack.top();
     core::mem::forget(stack);
     Ok(top)
 }

@@ -207,12 +207,13 @@ fn unilith_plat_new_stack() -> Result<KernelStack> {
         Some(slot) => slot,
         None => slots.open()?,
     };
-    Ok(KernelStack { top: top_of(slot), size: SIZE as usize })
+    // SAFETY: the slot was free, is marked as taken and mapped now, and `free_stack` gives it back.
+    Ok(unsafe { KernelStack::from_raw(top_of(slot), SIZE as usize) })
 }
 
 #[unsafe(no_mangle)]
 fn unilith_plat_free_stack(stack: &mut KernelStack) {
-    let slot = (stack.top - STACKS) / SLOT - 1;
+    let slot = (stack.top() - STACKS) / SLOT - 1;
     let mut slots = STATE.lock();
     if slots.spare.len() >= SPARE {
         return slots.close(slot);

@@ -74,12 +74,13 @@ fn unilith_plat_new_fpu_state() -> Result<FpuState> {
         // x87 and SSE come from the area.
         state[8].0[0] = 3;
     }
-    Ok(FpuState(state.into_boxed_slice()))
+    // SAFETY: as large as the processor says, and XRSTOR takes what was just written.
+    Ok(unsafe { FpuState::from_blocks(state.into_boxed_slice()) })
 }
 
 #[unsafe(no_mangle)]
 fn unilith_plat_save_fpu(state: &mut FpuState) {
-    let area = state.0.as_mut_ptr().cast::<u8>();
+    let area = state.bytes_mut().as_mut_ptr();
     // SAFETY: the area has the size CPUID gives for XCR0 and is aligned to 64.
     unsafe {
         if features().xcr0 == 0 {
@@ -93,7 +94,7 @@ fn unilith_plat_save_fpu(state: &mut FpuState) {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_load_fpu(state: &FpuState) {
-    let area = state.0.as_ptr().cast::<u8>();
+    let area = state.bytes().as_ptr();
     // SAFETY: as above. The vector registers are the program's here; the kernel's own values in them do not live
     // across this call (the calling convention preserves none).
     unsafe {

@@ -9,7 +9,7 @@ use crate::pids::Pid;
 use crate::process::Process;
 use crate::processes;
 use crate::signals::{self, SI_USER, SigInfo};
-use crate::thread::Task;
+use crate::thread::{self, Task};
 use abi::{Result, errno::ESRCH};
 use alloc::sync::Arc;
 
@@ -23,13 +23,26 @@ pub struct Identity {
 
 impl Identity {
     /// Makes the running kernel thread one that works on the program. `ESRCH` while there is no program yet.
-    pub fn assume(name: &[u8]) -> Result<Identity> {
-        let task = Task::new(program()?, TID, [0; 16], None);
+    ///
+    /// # Safety
+    ///
+    /// No [`Current`](crate::Current) of this thread is used after the identity is dropped, which is on the same thread.
+    pub unsafe fn assume(name: &[u8]) -> Result<Identity> {
+        // SAFETY: by the caller's word.
+        Ok(unsafe { Identity::of(program()?, name) })
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Identity::assume`].
+    unsafe fn of(process: Arc<Process>, name: &[u8]) -> Identity {
+        let task = Task::new(process, TID, [0; 16], None);
         task.set_name(name);
         task.signals.block_all();
-        task.attach(&sched::current_handle());
+        // SAFETY: a kernel thread was no task before, and the identity holds this one until the thread has left it.
+        unsafe { task.attach(&sched::current_handle()) };
         task.process.enter_space();
-        Ok(Identity { task })
+        Identity { task }
     }
 
     pub fn process(&self) -> &Arc<Process> {
@@ -40,8 +53,21 @@ impl Identity {
 impl Drop for Identity {
     fn drop(&mut self) {
         // Whoever switches to this thread from now on finds no task.
-        sched::current().set_local(core::ptr::null_mut());
+        // SAFETY: by the word of whoever made it.
+        unsafe { thread::leave() };
+        drop(self.task.detach());
     }
+}
+
+/// Does `work` for the process: on a kernel thread, which is one of its tasks meanwhile.
+///
+/// Nothing that is not `Send` gets out of `work`, so no [`Current`](crate::Current) does.
+pub fn work_for<R: Send>(process: Arc<Process>, name: &[u8], work: impl FnOnce() -> R + Send) -> R {
+    // SAFETY: whatever `work` has asked for ends with it.
+    let identity = unsafe { Identity::of(process, name) };
+    let done = work();
+    drop(identity);
+    done
 }
 
 /// The program.

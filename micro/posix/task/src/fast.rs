@@ -5,7 +5,7 @@
 //! `fast_calls_touch_no_vector_register_and_no_strings` disassembles the image. The table of calls has a handler for each of them
 //! as well, for tracing.
 
-use crate::thread::{self, Task};
+use crate::thread::current;
 use api_plat::FastCall;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,10 +44,6 @@ pub fn leave_ids_out() {
     if !IDS_DIFFER.swap(true, Ordering::Relaxed) && api_plat::cpus() == 1 {
         IDS.into_iter().for_each(api_plat::clear_fast_call);
     }
-}
-
-fn current() -> &'static Task {
-    thread::current()
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]

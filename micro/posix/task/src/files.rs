@@ -12,6 +12,7 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::File;
 use api_lock::SpinLock;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, Ordering};
 use descriptors::{Description, Descriptors, locks};
 
@@ -245,9 +246,22 @@ pub fn new_device() -> u64 {
 const FIRST_DEVICE: u32 = 32;
 
 /// The files of the calling thread.
+#[derive(Clone, Copy)]
+pub struct CurrentFiles(thread::Current);
+
+impl Deref for CurrentFiles {
+    type Target = Files;
+
+    #[inline]
+    fn deref(&self) -> &Files {
+        self.0.files()
+    }
+}
+
+/// The files of the calling thread.
 #[inline]
-pub fn current() -> &'static Files {
-    thread::current().files()
+pub fn current() -> CurrentFiles {
+    CurrentFiles(thread::current())
 }
 
 /// The descriptor's description; `EBADF` also for O_PATH descriptors.
@@ -263,7 +277,8 @@ pub fn credentials() -> vfs::Credentials {
 
 /// The same of whoever runs a program in that process.
 pub fn credentials_for(process: &Process) -> vfs::Credentials {
-    of_files(&thread::credentials_for(process).lock(), thread::files_for(process).umask())
+    let runner = thread::Runner::of(process);
+    of_files(&runner.credentials().lock(), runner.files().umask())
 }
 
 fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {
@@ -283,7 +298,8 @@ fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {
 
 /// Real ids of the calling thread, which access(2) goes by.
 pub fn real_credentials() -> vfs::Credentials {
-    let c = thread::current().credentials().lock();
+    let task = thread::current();
+    let c = task.credentials().lock();
     // As access(2) has it: root of the real id has what it may have, others have nothing.
     let capabilities = match c.capabilities.change_with_users() {
         true if Some(c.uid) == c.root() => c.capabilities.permitted,

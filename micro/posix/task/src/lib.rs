@@ -55,4 +55,4 @@ pub mod wait;
 pub mod watch;
 
 pub use call::Call;
-pub use thread::{Own, Task, credentials_for, current, files_for, running};
+pub use thread::{Current, Own, Runner, Task, current, leave, running};

@@ -16,6 +16,8 @@ use crate::tracing::Tracing;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_sched::Waiter;
+use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sched::Thread;
 
@@ -57,6 +59,8 @@ pub struct Task {
     #[cfg_attr(not(feature = "fail-nth"), allow(dead_code))]
     pub fail_nth: FailNth,
     thread: SpinLock<Option<Arc<Thread>>>,
+    /// The task that its thread was before it took the process' number (execve): callers further up may have it still.
+    predecessor: SpinLock<Option<Arc<Task>>>,
 }
 
 impl Task {
@@ -84,6 +88,7 @@ impl Task {
             held: AtomicBool::new(false),
             fail_nth: FailNth::default(),
             thread: SpinLock::new(None),
+            predecessor: SpinLock::new(None),
         })
     }
 
@@ -149,16 +154,31 @@ impl Task {
         drop(old);
     }
 
-    /// Ties the task to the kernel thread that runs it; the process' table keeps the task alive until
-    /// [`Task::detach`].
-    pub fn attach(self: &Arc<Task>, thread: &Arc<Thread>) {
+    /// Ties the task to the kernel thread that runs it.
+    ///
+    /// # Safety
+    ///
+    /// Somebody holds the task until the thread has become another one, has called [`leave`], or ends without having begun. If the
+    /// thread runs, no [`Current`] of its is used whose task may go meanwhile.
+    pub unsafe fn attach(self: &Arc<Task>, thread: &Arc<Thread>) {
         *self.thread.lock() = Some(thread.clone());
-        thread.set_local(Arc::as_ptr(self).cast_mut().cast());
+        // SAFETY: the only type that is stored there, and it lives by the caller's word.
+        unsafe { thread.set_local(Arc::as_ptr(self).cast_mut().cast()) };
     }
 
     /// Unties it again: the thread goes on as another task.
     pub fn detach(&self) -> Option<Arc<Thread>> {
         self.thread.lock().take()
+    }
+
+    /// Takes over the thread of another task, and holds that one as long as it lives itself.
+    pub fn succeed(self: &Arc<Task>, old: Arc<Task>) {
+        if let Some(thread) = old.detach() {
+            *self.predecessor.lock() = Some(old);
+            // SAFETY: the process' table holds the task until the thread has left it, and this one holds the old task, which
+            // callers further up may go on with.
+            unsafe { self.attach(&thread) };
+        }
     }
 
     /// The kernel thread.
@@ -228,12 +248,33 @@ impl Task {
     }
 }
 
+/// The task that the running thread is: what every call asks for who makes it.
+///
+/// It is valid on that thread alone, so it is neither `Send` nor `Sync`: no static, no other thread and nothing that is shared
+/// can hold one. What a thread is changes only by [`Task::attach`] and [`leave`], whose callers vouch that no older `Current`
+/// is used afterwards.
+///
+/// ```compile_fail,E0277
+/// fn hand_to_another_thread<T: Send>(_: T) {}
+/// hand_to_another_thread(task::current());
+/// ```
+#[derive(Clone, Copy)]
+pub struct Current(NonNull<Task>);
+
+impl Deref for Current {
+    type Target = Task;
+
+    #[inline]
+    fn deref(&self) -> &Task {
+        // SAFETY: whoever called `attach` vouches that the task lives while the thread is it, and this is on that thread.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 /// The running thread, when it is one of the program's.
 #[inline]
-pub fn running() -> Option<&'static Task> {
-    let local = sched::current().local() as *const Task;
-    // SAFETY: as in `current`.
-    unsafe { local.as_ref() }
+pub fn running() -> Option<Current> {
+    NonNull::new(sched::current().local().cast::<Task>()).map(Current)
 }
 
 /// The running thread of the program.
@@ -242,28 +283,40 @@ pub fn running() -> Option<&'static Task> {
 ///
 /// On a kernel thread: those make no system calls.
 #[inline]
-pub fn current() -> &'static Task {
-    let local = sched::current().local() as *const Task;
-    // SAFETY: `attach` stored the pointer of an Arc that the process' table holds until the thread ends, and the
-    // caller is that thread.
-    unsafe { local.as_ref() }.expect("a system call on a kernel thread")
+pub fn current() -> Current {
+    running().expect("a system call on a kernel thread")
 }
 
-/// Credentials of whoever runs a program in the process: the running thread's where it is one of it, or else the process', which
-/// is about to begin.
-pub fn credentials_for(process: &Process) -> &SpinLock<Credentials> {
-    of_process(process).map_or(&process.credentials, Task::credentials)
+/// The running thread is no task any more, but one of the kernel's threads.
+///
+/// # Safety
+///
+/// No [`Current`] of this thread is used from here on.
+pub unsafe fn leave() {
+    // SAFETY: a null pointer is no task, and by the caller's word nobody goes on with the one before.
+    unsafe { sched::current().set_local(core::ptr::null_mut()) };
 }
 
-/// The same of its files.
-pub fn files_for(process: &Process) -> &Files {
-    of_process(process).map_or(&process.files, Task::files)
+/// Whoever runs a program in a process: the running thread where it is one of it, or else the process itself, which is about
+/// to begin.
+pub struct Runner<'a> {
+    thread: Option<Current>,
+    process: &'a Process,
 }
 
-/// The running thread where it is one of the process.
-fn of_process(process: &Process) -> Option<&'static Task> {
-    let task = current();
-    core::ptr::eq(&*task.process, process).then_some(task)
+impl Runner<'_> {
+    pub fn of(process: &Process) -> Runner<'_> {
+        let thread = running().filter(|task| core::ptr::eq(&*task.process, process));
+        Runner { thread, process }
+    }
+
+    pub fn credentials(&self) -> &SpinLock<Credentials> {
+        self.thread.as_deref().map_or(&self.process.credentials, Task::credentials)
+    }
+
+    pub fn files(&self) -> &Files {
+        self.thread.as_deref().map_or(&self.process.files, Task::files)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -273,8 +326,7 @@ fn unilith_processor_idles() {
 
 #[unsafe(no_mangle)]
 fn unilith_thread_resumed(local: *mut ()) {
-    // SAFETY: as in `current`; kernel threads have a null pointer.
-    if let Some(task) = unsafe { (local as *const Task).as_ref() } {
+    if let Some(task) = NonNull::new(local.cast::<Task>()).map(Current) {
         task.process.enter_space();
         task.rseq.resumed();
         if task.has_signal() || task.held.load(Ordering::Relaxed) {

@@ -533,7 +533,7 @@ fn take_over(next: &Thread) {
     api_plat::set_thread(next_pointer as u64);
     next.on.store(api_plat::cpu(), Ordering::Relaxed);
     // SAFETY: it is the stack of the thread that runs next.
-    unsafe { api_plat::activate(next.stack.top, next.fs_base.load(Ordering::Relaxed)) };
+    unsafe { api_plat::activate(next.stack.top(), next.fs_base.load(Ordering::Relaxed)) };
     // SAFETY: `next` is off the processor until the switch below, so its state is the scheduler's.
     let state = unsafe { &*next.fpu.get() };
     let owner = cpu.fpu_owner.load(Ordering::Relaxed);

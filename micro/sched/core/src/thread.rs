@@ -185,7 +185,7 @@ impl Thread {
 
     /// First address above its kernel stack.
     pub fn stack_top(&self) -> u64 {
-        self.stack.top
+        self.stack.top()
     }
 
     /// Processor time it has used, in nanoseconds.
@@ -212,7 +212,13 @@ impl Thread {
         self.local.load(Ordering::Relaxed)
     }
 
-    pub fn set_local(&self, pointer: *mut ()) {
+    /// What [`Thread::local`] gives from now on.
+    ///
+    /// # Safety
+    ///
+    /// It is null, or of the one type that the kernel above keeps here, and lives until another one is stored or the thread ends.
+    /// On the running thread nobody goes on with what was stored before.
+    pub unsafe fn set_local(&self, pointer: *mut ()) {
         self.local.store(pointer, Ordering::Relaxed);
     }
 

@@ -42,7 +42,8 @@ struct Permissions {
 impl Permissions {
     /// `EACCES` unless the caller has all rights of `wanted` in one class of them.
     fn check(&self, wanted: u32) -> Result<()> {
-        let c = task::current().credentials().lock();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         let wanted = wanted >> 6 | wanted >> 3 | wanted;
         let in_group = |gid: u32| c.egid == gid || c.groups.contains(&gid);
         let granted = if c.euid == self.uid || c.euid == self.creator_uid {
@@ -61,7 +62,8 @@ impl Permissions {
 
     /// `EPERM` unless the caller may remove it or change whose it is.
     fn check_owner(&self) -> Result<()> {
-        let c = task::current().credentials().lock();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         let owns =
             c.euid == self.uid || c.euid == self.creator_uid || c.can_in(&ipc::here().owner, CAP_SYS_ADMIN);
         if owns { Ok(()) } else { Err(EPERM) }
@@ -186,7 +188,8 @@ impl<T> Table<T> {
         let id = sequence * INDEXES + index;
         let value = Arc::new(make(id)?);
         let (uid, gid) = {
-            let c = task::current().credentials().lock();
+            let caller = task::current();
+            let c = caller.credentials().lock();
             (c.euid, c.egid)
         };
         let mode = flags & 0o777;

@@ -3,7 +3,6 @@
 //! changes one thread's; the C library then does the others).
 
 use abi::{Result, errno::*};
-use api_lock::Guard;
 use task::call::Call;
 use task::identity::capabilities::CAP_SETGID;
 use task::identity::credentials::Credentials;
@@ -12,14 +11,11 @@ use task::users::{self, Kind};
 /// Most supplementary groups (NGROUPS_MAX).
 const MAX_GROUPS: u32 = 65_536;
 
-fn credentials() -> Guard<'static, Credentials> {
-    task::current().credentials().lock()
-}
-
 /// Changes who the process is, as Linux' `commit_creds` does.
 fn change<R>(change: impl FnOnce(&mut Credentials) -> R) -> R {
     let (result, is_another) = {
-        let mut credentials = credentials();
+        let caller = task::current();
+        let mut credentials = caller.credentials().lock();
         let before = credentials.clone();
         let result = change(&mut credentials);
         credentials.ids_changed_from(&before);
@@ -33,25 +29,29 @@ fn change<R>(change: impl FnOnce(&mut Credentials) -> R) -> R {
 
 /// getuid(2).
 pub fn getuid(_: &mut Call<'_>) -> Result<usize> {
-    let c = credentials();
+    let caller = task::current();
+    let c = caller.credentials().lock();
     Ok(c.users.shown_user(c.uid) as usize)
 }
 
 /// geteuid(2).
 pub fn geteuid(_: &mut Call<'_>) -> Result<usize> {
-    let c = credentials();
+    let caller = task::current();
+    let c = caller.credentials().lock();
     Ok(c.users.shown_user(c.euid) as usize)
 }
 
 /// getgid(2).
 pub fn getgid(_: &mut Call<'_>) -> Result<usize> {
-    let c = credentials();
+    let caller = task::current();
+    let c = caller.credentials().lock();
     Ok(c.users.shown_group(c.gid) as usize)
 }
 
 /// getegid(2).
 pub fn getegid(_: &mut Call<'_>) -> Result<usize> {
-    let c = credentials();
+    let caller = task::current();
+    let c = caller.credentials().lock();
     Ok(c.users.shown_group(c.egid) as usize)
 }
 
@@ -78,7 +78,8 @@ fn write_three(call: &Call<'_>, ids: [u32; 3]) -> Result<usize> {
 /// getresuid(2).
 pub fn getresuid(call: &mut Call<'_>) -> Result<usize> {
     let ids = {
-        let c = credentials();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         [c.uid, c.euid, c.suid].map(|uid| c.users.shown_user(uid))
     };
     write_three(call, ids)
@@ -87,7 +88,8 @@ pub fn getresuid(call: &mut Call<'_>) -> Result<usize> {
 /// getresgid(2).
 pub fn getresgid(call: &mut Call<'_>) -> Result<usize> {
     let ids = {
-        let c = credentials();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         [c.gid, c.egid, c.sgid].map(|gid| c.users.shown_group(gid))
     };
     write_three(call, ids)
@@ -153,7 +155,8 @@ pub fn setfsgid(call: &mut Call<'_>) -> Result<usize> {
 pub fn getgroups(call: &mut Call<'_>) -> Result<usize> {
     let room = usize::try_from(call.int(0)).map_err(|_| EINVAL)?;
     let (groups, users) = {
-        let c = credentials();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         (c.groups.clone(), c.users.clone())
     };
     if room != 0 {
@@ -170,7 +173,8 @@ pub fn getgroups(call: &mut Call<'_>) -> Result<usize> {
 /// setgroups(2).
 pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
     let (users, may) = {
-        let c = credentials();
+        let caller = task::current();
+        let c = caller.credentials().lock();
         (c.users.clone(), c.can_here(CAP_SETGID))
     };
     // Who gives up a group that is refused something must not win by it.
@@ -187,6 +191,6 @@ pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
     }
     // Linux keeps and shows them sorted.
     groups.sort_unstable();
-    credentials().groups = groups.into();
+    task::current().credentials().lock().groups = groups.into();
     Ok(0)
 }

@@ -62,13 +62,13 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
     let mut handled = false;
     loop {
         let may_stop = task.process.signals.is_stopped() || task.tracing.is_on();
-        if may_stop && ptrace::stop::wait_while_stopped(task, registers) {
+        if may_stop && ptrace::stop::wait_while_stopped(&task, registers) {
             interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);
         }
         // The process ends, or another thread runs another program (execve): this one's end has come.
         if task.process.is_ending() || task.process.only().is_some_and(|only| only != task.tid) {
             let status = task.process.outcome();
-            ptrace::stop::ends(task, registers, status.as_ref());
+            ptrace::stop::ends(&task, registers, status.as_ref());
             crate::end::end_thread(0);
         }
         if task.process.restarts.take() {
@@ -78,11 +78,11 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
                 return None;
             }
         }
-        let Some(mut info) = signals::take(task, !signals.blocked()) else { break };
+        let Some(mut info) = signals::take(&task, !signals.blocked()) else { break };
         let is_for_tracer =
             |signal| signal != SIGKILL && !task.process.signals.action(signal).has(SA_IMMUTABLE);
         if task.tracing.is_on() && is_for_tracer(info.signal()) {
-            let (delivered, changed) = ptrace::stop::signal_arrives(task, registers, info);
+            let (delivered, changed) = ptrace::stop::signal_arrives(&task, registers, info);
             if changed {
                 interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);
             }
@@ -93,8 +93,8 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
         let action = task.process.signals.action(signal);
         match action.handler {
             SIG_IGN => {}
-            SIG_DFL if is_ignored_by_first(task, &info) => {}
-            SIG_DFL => do_default(task, registers, info),
+            SIG_DFL if is_ignored_by_first(&task, &info) => {}
+            SIG_DFL => do_default(&task, registers, info),
             _ => {
                 if action.has(SA_RESETHAND) {
                     let reset = Action { handler: SIG_DFL, ..action };
@@ -109,15 +109,15 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
                 });
                 // The handler interrupts a restartable sequence: its frame has the place where that goes on.
                 task.rseq.interrupt();
-                crate::rseq::goes_back(task, registers);
+                crate::rseq::goes_back(&task, registers);
                 let mask = signals.take_saved_mask().unwrap_or_else(|| signals.blocked());
-                match frame::enter_handler(task, registers, info, &action, mask, again) {
+                match frame::enter_handler(&task, registers, info, &action, mask, again) {
                     Ok(()) => {
                         let blocked = signals.blocked();
                         signals.set_blocked(frame::handler_mask(blocked, &action, signal));
-                        ptrace::stop::handler_entered(task, registers);
+                        ptrace::stop::handler_entered(&task, registers);
                     }
-                    Err(_) => signals::force_bad_frame(task, signal),
+                    Err(_) => signals::force_bad_frame(&task, signal),
                 }
                 handled = true;
             }
@@ -127,7 +127,7 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
         signals.set_blocked(mask);
     }
     if task.tracing.is_on() && interrupted.is_none() {
-        ptrace::stop::leaves(task, registers);
+        ptrace::stop::leaves(&task, registers);
     }
     if handled || interrupted.is_none() {
         signals.set_resume(None);

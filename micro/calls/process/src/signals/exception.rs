@@ -26,15 +26,15 @@ pub fn exception(frame: &mut TrapFrame, exception: Exception) {
         address: exception.address,
     };
     const DEBUG: u8 = 1;
-    if exception.vector == DEBUG && !ptrace::stop::stepped(task, frame) {
+    if exception.vector == DEBUG && !ptrace::stop::stepped(&task, frame) {
         return;
     }
     if exception.fault == Some(FaultOutcome::OutOfMemory) {
         // The process is to end, or memory may have come meanwhile and the instruction is tried again.
         return;
     }
-    if let Some(info) = signal_of(&exception, frame.rip, || floating_point_code(task, &exception)) {
-        signals::force(task, info);
+    if let Some(info) = signal_of(&exception, frame.rip, || floating_point_code(&task, &exception)) {
+        signals::force(&task, info);
     }
 }
 

@@ -268,8 +268,8 @@ fn write_frame(
 pub fn rt_sigreturn(call: &mut Call<'_>) -> Result<usize> {
     call.keep_registers = true;
     let task = task::current();
-    if leave_handler(task, call.frame).is_err() {
-        signals::force_bad_frame(task, 0);
+    if leave_handler(&task, call.frame).is_err() {
+        signals::force_bad_frame(&task, 0);
     }
     Ok(0)
 }

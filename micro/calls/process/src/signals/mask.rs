@@ -74,12 +74,12 @@ pub fn rt_sigtimedwait(call: &mut Call<'_>) -> Result<usize> {
         None => wait::FOREVER,
     };
     let task = task::current();
-    let mut taken = signals::take(task, wanted);
+    let mut taken = signals::take(&task, wanted);
     let mut in_time = true;
     if taken.is_none() {
-        while_waiting_for(task, wanted, || {
+        while_waiting_for(&task, wanted, || {
             in_time = !wait::sleep_until(deadline);
-            taken = signals::take(task, wanted);
+            taken = signals::take(&task, wanted);
         });
     }
     match taken {

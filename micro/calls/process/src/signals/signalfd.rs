@@ -34,7 +34,7 @@ impl File for SignalFd {
         let task = task::current();
         let mut done = 0;
         for _ in 0..room {
-            let Some(info) = signals::take(task, self.wanted.load(Relaxed)) else { break };
+            let Some(info) = signals::take(&task, self.wanted.load(Relaxed)) else { break };
             match to.put(&record(&info)) {
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
@@ -50,11 +50,10 @@ impl File for SignalFd {
 
     fn poll(&self) -> Events {
         // A kernel thread that asks on behalf of an epoll has no signals of its own.
-        let (own, process) = match task::running() {
-            Some(task) => (task.signals.pending(), &task.process),
-            None => (0, &self.process),
+        let pending = match task::running() {
+            Some(task) => task.signals.pending() | task.process.signals.pending(),
+            None => self.process.signals.pending(),
         };
-        let pending = own | process.signals.pending();
         Events::NONE.with(Events::IN, pending & self.wanted.load(Relaxed) != 0)
     }
 

@@ -19,14 +19,15 @@ const TICKS_PER_SECOND: u64 = 100;
 /// As far as the wall clock may be set: 30 years before its nanoseconds overflow (Linux' TIME_SETTOD_SEC_MAX).
 const LATEST: u64 = (i64::MAX as u64 / SECOND - 30 * 365 * 24 * 3600) * SECOND;
 
-fn process() -> &'static Arc<Process> {
-    &task::current().process
+fn process() -> Arc<Process> {
+    task::current().process.clone()
 }
 
 /// clock_gettime(2).
 pub fn clock_gettime(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
-    let now = clock.now(process())?.saturating_add_signed(clock.offset(process()));
+    let caller = task::current();
+    let now = clock.now(&caller.process)?.saturating_add_signed(clock.offset(&caller.process));
     call.ptr(1).write(to_timespec(now))?;
     Ok(0)
 }
@@ -35,7 +36,7 @@ pub fn clock_gettime(call: &mut Call<'_>) -> Result<usize> {
 pub fn clock_getres(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
     // Of a thread or process that is no more there is no clock.
-    clock.now(process())?;
+    clock.now(&process())?;
     if let Some(pointer) = call.ptr(1).non_null() {
         pointer.write(to_timespec(clock.resolution()))?;
     }
@@ -54,7 +55,7 @@ pub fn clock_settime(call: &mut Call<'_>) -> Result<usize> {
     let words = call.ptr::<[i64; 2]>(1).read()?;
     if named {
         // `EINVAL` where the number is nobody's.
-        clock.now(process())?;
+        clock.now(&process())?;
         return Err(EPERM);
     }
     set_realtime(duration::from_timespec(words)?)
@@ -172,7 +173,7 @@ pub fn getrusage(call: &mut Call<'_>) -> Result<usize> {
     const RUSAGE_SELF: i32 = 0;
     const RUSAGE_CHILDREN: i32 = -1;
     const RUSAGE_THREAD: i32 = 1;
-    let current: &Task = task::current();
+    let current: &Task = &task::current();
     cpu_time::start();
     let family = &current.process.family;
     let (used, peak) = match call.int(0) {

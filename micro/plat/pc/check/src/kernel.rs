@@ -82,7 +82,7 @@ fn unilith_kernel_main(boot: Boot) -> ! {
             // SAFETY: the stack lives until the machine ends.
             unsafe {
                 api_plat::start_thread(&mut there, &stack, overflow, 1);
-                api_plat::activate(stack.top, 0);
+                api_plat::activate(stack.top(), 0);
                 api_plat::switch(&raw mut here, &raw const there)
             }
             unreachable!()
@@ -195,7 +195,7 @@ fn run_program() -> ! {
             39,
             core::mem::transmute::<extern "C" fn() -> u64, api_plat::FastCall>(audited),
         );
-        api_plat::activate(stack.top, 0x1234_5000);
+        api_plat::activate(stack.top(), 0x1234_5000);
         let mut frame: TrapFrame = core::mem::zeroed();
         frame.rip = crate::program::CODE;
         frame.rsp = crate::program::STACK_TOP - 1024;

@@ -35,7 +35,8 @@ pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
     }
     let users = target.credentials.lock().users.clone();
     let (uid, euid) = {
-        let c = thread::current().credentials().lock();
+        let sender = thread::current();
+        let c = sender.credentials().lock();
         if c.can_in(&users, CAP_KILL) {
             return Ok(());
         }

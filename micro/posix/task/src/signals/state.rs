@@ -408,7 +408,7 @@ pub fn send_to_current(signal: i32) {
     let uid = task.credentials().lock().uid;
     let info = SigInfo::from_process(signal, SI_USER, task.process.number, task.process.shown_user(uid));
     // A standard signal is never refused for want of room.
-    let _ = send_to_task(task, info);
+    let _ = send_to_task(&task, info);
 }
 
 /// Raises a signal that the thread cannot go on without: blocked or ignored, it ends the program (Linux'

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Kernel crates reach each other through `extern "Rust"` symbols where a cargo feature says which crate defines them. The linker joins
+//! them by name alone: a declaration that differs from a definition would compile, and be undefined behaviour. Here both are read as
+//! source and compared.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use quote::ToTokens;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use syn::{
+    Attribute, FnArg, ForeignItem, ItemFn, ItemForeignMod, ReturnType, Signature,
+    visit::{self, Visit},
+};
+use unilith_tests::root;
+
+/// A function as one side of the border has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Function {
+    arguments: Vec<String>,
+    answer: String,
+    /// Whether its callers have to vouch for something.
+    is_unsafe: bool,
+    place: String,
+}
+
+impl Function {
+    fn of(signature: &Signature, is_unsafe: bool, place: &Path) -> Function {
+        let argument = |argument: &FnArg| match argument {
+            FnArg::Typed(typed) => plain(&typed.ty),
+            FnArg::Receiver(_) => "self".into(),
+        };
+        let answer = match &signature.output {
+            ReturnType::Default => "()".into(),
+            ReturnType::Type(_, ty) => plain(ty),
+        };
+        let place = place.strip_prefix(root()).unwrap_or(place).display().to_string();
+        Function { arguments: signature.inputs.iter().map(argument).collect(), answer, is_unsafe, place }
+    }
+
+    /// A definition may ask less of its callers than its declaration says.
+    fn fits(&self, declared: &Function) -> bool {
+        self.arguments == declared.arguments
+            && self.answer == declared.answer
+            && (declared.is_unsafe || !self.is_unsafe)
+    }
+}
+
+/// A type without the modules that its names are reached by, and without names of lifetimes.
+fn plain(ty: &syn::Type) -> String {
+    let text = ty.to_token_stream().to_string();
+    let mut words: Vec<&str> = Vec::new();
+    for word in text.split_whitespace() {
+        match word {
+            // The word before it is a module, or nothing.
+            "::" => drop(words.pop_if(|before| before.starts_with(|c: char| c.is_alphabetic()))),
+            _ => words.push(word),
+        }
+    }
+    words.retain(|word| !word.starts_with('\''));
+    words.join(" ").replace("< >", "")
+}
+
+/// What the crates declare, and what they define.
+#[derive(Default)]
+struct Symbols {
+    declared: BTreeMap<String, Vec<Function>>,
+    defined: BTreeMap<String, Vec<Function>>,
+    file: PathBuf,
+}
+
+impl Symbols {
+    fn read(folder: &Path) -> Symbols {
+        let mut symbols = Symbols::default();
+        let mut folders = vec![folder.to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() && !path.ends_with("target") {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = fs::read_to_string(&path).unwrap();
+                    if text.contains("extern \"Rust\"") || text.contains("no_mangle") {
+                        let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                        symbols.file = path;
+                        symbols.visit_file(&file);
+                    }
+                }
+            }
+        }
+        symbols
+    }
+}
+
+fn is_exported(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| attribute.to_token_stream().to_string().contains("no_mangle"))
+}
+
+impl Visit<'_> for Symbols {
+    fn visit_item_foreign_mod(&mut self, block: &ItemForeignMod) {
+        if block.abi.name.as_ref().is_none_or(|name| name.value() != "Rust") {
+            return;
+        }
+        for item in &block.items {
+            // The parser does not know `safe fn` yet, and hands it on as it is.
+            let text = item.to_token_stream().to_string();
+            let (text, is_safe) = match text.replacen("safe fn", "fn", 1) {
+                without if !text.contains("unsafe fn") && without != text => (without, true),
+                _ => (text, false),
+            };
+            if let Ok(ForeignItem::Fn(function)) = syn::parse_str(&text) {
+                let declared = Function::of(&function.sig, !is_safe, &self.file);
+                self.declared.entry(function.sig.ident.to_string()).or_default().push(declared);
+            }
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &ItemFn) {
+        let signature = &function.sig;
+        // Of another calling convention are those that assembly and programs call.
+        if is_exported(&function.attrs) && signature.abi.is_none() {
+            let defined = Function::of(signature, signature.unsafety.is_some(), &self.file);
+            self.defined.entry(signature.ident.to_string()).or_default().push(defined);
+        }
+        visit::visit_item_fn(self, function);
+    }
+}
+
+#[test]
+fn what_kernel_crates_declare_of_each_other_is_what_they_define() {
+    let symbols = Symbols::read(&root().join("micro"));
+    assert!(symbols.declared.len() > 100, "declarations are found: {}", symbols.declared.len());
+    let mut wrong = Vec::new();
+    for (name, declared) in &symbols.declared {
+        let Some(defined) = symbols.defined.get(name) else {
+            wrong.push(format!("{name} is declared in {} and defined nowhere", declared[0].place));
+            continue;
+        };
+        for (declared, defined) in declared.iter().flat_map(|one| defined.iter().map(move |other| (one, other))) {
+            if !defined.fits(declared) {
+                wrong.push(format!("{name}: declared {declared:?}, defined {defined:?}"));
+            }
+        }
+    }
+    for (name, defined) in symbols.defined.iter().filter(|(name, _)| !symbols.declared.contains_key(*name)) {
+        wrong.push(format!("{name} is defined in {} for nobody who could be checked", defined[0].place));
+    }
+    assert!(wrong.is_empty(), "{} symbols differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_declaration_that_differs_is_found() {
+    let one = |text: &str, is_unsafe| {
+        Function::of(&syn::parse_str::<Signature>(text).unwrap(), is_unsafe, Path::new("a"))
+    };
+    let declared = one("fn f(to: &mut [u8], at: crate::abi::Errno) -> Result<u64>", false);
+    assert!(one("fn f(bytes: &'static mut [u8], n: Errno) -> abi::Result<u64>", false).fits(&declared));
+    for other in [
+        "fn f(to: &[u8], at: Errno) -> Result<u64>",
+        "fn f(to: &mut [u8], at: Errno) -> Result<u32>",
+        "fn f(to: &mut [u8]) -> Result<u64>",
+        "fn f(to: &mut [u8], at: Errno)",
+    ] {
+        assert!(!one(other, false).fits(&declared), "{other}");
+    }
+    assert!(!one("fn f(to: &mut [u8], at: Errno) -> Result<u64>", true).fits(&declared));
+}
