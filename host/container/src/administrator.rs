@@ -79,7 +79,8 @@ impl Administrator {
 
     fn parse(text: &str, path: &Path) -> Result<Administrator> {
         let words = toml::from_str(text).map_err(|e| {
-            let line = e.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let before = e.span().map_or(0, |span| span.start.min(text.len()));
+            let line = 1 + text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count();
             ContainerError::Config(path.into(), format!("line {line}: {}", e.message()))
         })?;
         Ok(Administrator { path: path.into(), words })

@@ -190,10 +190,7 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
 }
 
 fn spawn(setting: &Setting<'_>, args: &Args, home: Option<&str>) -> Result<Child> {
-    let mut command = super::again(setting.root, "__keep", args.console_socket.as_deref())?;
-    if let Some(config) = setting.config {
-        command.arg("--config").arg(config);
-    }
+    let mut command = super::again(setting.root, setting.config, "__keep", args.console_socket.as_deref())?;
     if setting.has_scope {
         command.arg("--scope");
     }

@@ -184,7 +184,7 @@ fn socket(folder: &Path, number: u32) -> PathBuf {
 }
 
 fn spawn(root: &Path, args: &Args, number: u32) -> Result<Child> {
-    let mut command = super::again(root, "__exec", args.console_socket.as_deref())?;
+    let mut command = super::again(root, None, "__exec", args.console_socket.as_deref())?;
     command.args(["--number", &number.to_string()]);
     command.arg(&args.id).spawn().map_err(|e| Fault::new(format!("cannot start a process: {e}")))
 }

@@ -61,7 +61,7 @@ pub struct Global {
     debug: bool,
     /// The administrator's file: what containers are that say nothing, and what annotations may choose [default:
     /// /etc/unilith/runc.toml]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Have systemd make the control groups
     #[arg(long)]
@@ -189,10 +189,14 @@ impl From<ContainerError> for Fault {
 }
 
 /// This command once more, with a verb of its own use, as what stands for a process of the container on the host.
-fn again(root: &Path, verb: &str, console_socket: Option<&Path>) -> Result<Command> {
+fn again(root: &Path, config: Option<&Path>, verb: &str, console_socket: Option<&Path>) -> Result<Command> {
     let me = repository::executable()?;
     let mut command = Command::new(me);
-    command.arg("oci").arg("--root").arg(root).arg(verb);
+    command.arg("oci").arg("--root").arg(root);
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
+    command.arg(verb);
     if let Some(socket) = console_socket {
         command.arg("--console-socket").arg(socket);
         // Containers' shims read what this command prints until nobody has it open any more.
