@@ -14,7 +14,7 @@ use unilith_trace::{Script, language};
 const OF_MACHINE: usize = 480;
 const OF_PACKAGE: usize = 60;
 /// Rows of the table.
-const MOST: usize = 5;
+const MAX_ROWS: usize = 5;
 
 pub fn run(options: &Options) -> Result<()> {
     build_kernels(options, &[&ON])?;
@@ -23,7 +23,7 @@ pub fn run(options: &Options) -> Result<()> {
     for program in &PROGRAMS {
         let (mut calls, functions) = count(options, &scratch, program)?;
         calls.sort_by_key(|call| std::cmp::Reverse(call.1));
-        for (name, hits) in calls.iter().take(MOST) {
+        for (name, hits) in calls.iter().take(MAX_ROWS) {
             println!("| {} | `{name}` | {:.1} |", program.what, *hits as f64 / program.times);
         }
         println!("| | of {} functions, {} could be counted | |", functions, calls.len());

@@ -83,7 +83,8 @@ impl Symbols {
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = fs::read_to_string(&path).unwrap();
                     if text.contains("extern \"Rust\"") || text.contains("no_mangle") {
-                        let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                        let file =
+                            syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                         symbols.file = path;
                         symbols.visit_file(&file);
                     }
@@ -138,7 +139,9 @@ fn what_kernel_crates_declare_of_each_other_is_what_they_define() {
             wrong.push(format!("{name} is declared in {} and defined nowhere", declared[0].place));
             continue;
         };
-        for (declared, defined) in declared.iter().flat_map(|one| defined.iter().map(move |other| (one, other))) {
+        for (declared, defined) in
+            declared.iter().flat_map(|one| defined.iter().map(move |other| (one, other)))
+        {
             if !defined.fits(declared) {
                 wrong.push(format!("{name}: declared {declared:?}, defined {defined:?}"));
             }

@@ -104,8 +104,8 @@ fn hold(machine: &Machine) -> Result<Option<Held>> {
 
 /// How long is waited between two starts by `--restart`: twice as long each time, as docker does.
 pub fn pause_before(attempt: u32) -> Duration {
-    const LONGEST: Duration = Duration::from_secs(60);
-    Duration::from_millis(100).saturating_mul(1 << attempt.min(16)).min(LONGEST)
+    const MAX_PAUSE: Duration = Duration::from_secs(60);
+    Duration::from_millis(100).saturating_mul(1 << attempt.min(16)).min(MAX_PAUSE)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use std::{
 pub type Runner = fn(archive: &Path, script: &str) -> std::result::Result<Vec<u8>, String>;
 
 /// Bytes of what a script prints.
-pub const MOST: u64 = 512 << 20;
+pub const MAX_BYTES: u64 = 512 << 20;
 /// Seconds that one program may take.
 const PATIENCE: u32 = 120;
 /// Where programs are noted that failed.
@@ -62,7 +62,7 @@ pub(crate) fn newest(tree: &Tree) -> u32 {
 /// Lays what a script printed over the tree; the programs that failed.
 pub(crate) fn take(tree: &mut Tree, printed: &[u8]) -> Result<Vec<String>> {
     let mut made = Tree::new();
-    let mut budget = MOST;
+    let mut budget = MAX_BYTES;
     // Links that a program made lead somewhere within the machine, and within the tree.
     let is_left = |path: &Path| NOT_KEPT.iter().any(|p| path.starts_with(p));
     archive::unpack(

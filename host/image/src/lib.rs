@@ -45,7 +45,7 @@ pub use check::{Need, Report, check};
 pub use confine::is_own_volume;
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
-pub use generate::{MOST as MAX_PRINTED, Runner};
+pub use generate::{MAX_BYTES as MAX_PRINTED, Runner};
 pub use manifest::{
     Build, Libc, Libraries, Library, Manifest, Port, Ready, Size, State, Works, signal_number,
 };

@@ -482,11 +482,11 @@ fn ending(status: Option<WaitIdStatus>, is_process: bool) -> String {
 
 /// What of the console's output tells most of an end: the last line of a panic, else the last line.
 fn last_words(printed: &[u8]) -> Option<String> {
-    const MOST: usize = 200;
+    const MAX_WORDS: usize = 200;
     let text = String::from_utf8_lossy(printed);
     let mut lines = text.lines().rev().map(str::trim).filter(|l| !l.is_empty());
     let line = lines.clone().find(|l| l.contains("panic")).or_else(|| lines.next())?;
-    Some(printable(&line.chars().take(MOST).collect::<String>()))
+    Some(printable(&line.chars().take(MAX_WORDS).collect::<String>()))
 }
 
 /// The overlay's line before the machine has its end.

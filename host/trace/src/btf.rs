@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 const MAGIC: u16 = 0xeb9f;
 /// Types within types; more is damage.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Kinds of type that are told apart here.
 mod kind {
@@ -159,7 +159,7 @@ impl Types {
 
     /// The type without names and qualifiers around it.
     fn plain(&self, mut number: u32) -> Option<&Type> {
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_DEPTH {
             let t = self.all.get(number as usize)?;
             match t.kind {
                 kind::TYPEDEF
@@ -179,7 +179,7 @@ impl Types {
     /// Bytes of a value.
     pub fn size(&self, number: u32) -> Option<u32> {
         let (mut number, mut times) = (number, 1u32);
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_DEPTH {
             let t = self.plain(number)?;
             match t.kind {
                 kind::ARRAY => (number, times) = (t.element, times.checked_mul(t.count)?),

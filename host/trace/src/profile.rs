@@ -221,7 +221,7 @@ pub struct Stacks<'a> {
 }
 
 /// More frames are a loop.
-const DEEPEST: usize = 256;
+const MAX_FRAMES: usize = 256;
 
 impl<'a> Stacks<'a> {
     pub fn new<'m>(modules: impl Iterator<Item = &'m Module>, names: &'a Names) -> Stacks<'a> {
@@ -254,7 +254,7 @@ impl<'a> Stacks<'a> {
         let mut out = Vec::new();
         loop {
             match frames.next() {
-                Ok(Some(frame)) if out.len() < DEEPEST => {
+                Ok(Some(frame)) if out.len() < MAX_FRAMES => {
                     let at = frame.address_for_lookup();
                     // The ways into the kernel are assembly without tables: there its stack begins.
                     let is_entry = in_kernel && !self.names.is_function(at);

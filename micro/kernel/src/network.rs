@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_plat::{BootConfig, Status};
-use api_sched::{Poller, TimerId, Waiter};
+use api_sched::{DeferredWork, TimerId, Waiter};
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use tcpip::ip::Configuration;
@@ -24,12 +24,12 @@ const BACKSTOP_NS: u64 = 1_000_000;
 
 struct Network {
     net: Arc<Net>,
-    poller: Poller,
+    work: DeferredWork,
 }
 
 static NETWORK: SpinLock<Option<Arc<Network>>> = SpinLock::new(None);
 
-/// Runs the poller when its time has come.
+/// Runs the deferred work when its time has come.
 struct Alarm {
     armed: AtomicBool,
 }
@@ -38,7 +38,7 @@ impl Waiter for Alarm {
     fn wake(&self, _: Events) {
         self.armed.store(false, Ordering::Relaxed);
         if let Some(network) = network() {
-            api_sched::raise(network.poller);
+            api_sched::raise(network.work);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Host for Machine {
 
     fn soon(&self) {
         if let Some(network) = network() {
-            api_sched::defer(network.poller);
+            api_sched::defer(network.work);
         }
         if !self.backstop.armed.swap(true, Ordering::Relaxed) {
             api_sched::add_timer(api_plat::now_ns() + BACKSTOP_NS, self.backstop.clone());
@@ -131,8 +131,8 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     let alarm = || Arc::new(Alarm { armed: AtomicBool::new(false) });
     let machine = Machine { timer: Timer::new(alarm()), backstop: alarm() };
     let net = Net::new(Box::new(machine), seed);
-    let poller = api_sched::add_poller(poll);
-    *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));
+    let work = api_sched::add_deferred_work(poll);
+    *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), work }));
     tcpip::sockets::register(&net);
     inner::register();
     #[cfg(feature = "net-packet")]
@@ -140,7 +140,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     #[cfg(feature = "net-tun")]
     register_tun();
     let Some(device) = devices.network(true) else { return false };
-    api_netdev::NetDevice::on_interrupt(&*device, poller);
+    api_netdev::NetDevice::on_interrupt(&*device, work);
     let configuration = config.ip.as_ref().map(|ip| Configuration {
         address: Ipv4Addr::from(ip.address),
         prefix: ip.length,
@@ -159,7 +159,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
         }
     });
     configure_ipv6(config, &net);
-    api_sched::raise(poller);
+    api_sched::raise(work);
     if config.dhcp {
         lease(config, &net);
     }

@@ -63,7 +63,7 @@ impl CommonText {
         let (total, free) = api_mem::statistics();
         let stub_count = (text.stub_bytes() / PAGE) as usize;
         let needed = (count + stub_count) as u64;
-        if needed > total / ONE_SHARE || free < total / FREE_SHARE || count > Pages::MOST {
+        if needed > total / ONE_SHARE || free < total / FREE_SHARE || count > Pages::MAX {
             return None;
         }
         let stubs = frames(stub_count)?;

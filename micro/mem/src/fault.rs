@@ -370,14 +370,14 @@ impl Inner {
     /// Own copies, in one piece, of the page at `address` of a private mapping and of those around it that are as good as
     /// constant and none of the program's yet; false where that is not so, or memory is short.
     fn copy_variables(&mut self, address: u64, view: &View) -> bool {
-        const MOST: usize = COPIES_AHEAD as usize;
+        const MAX_COPIES: usize = COPIES_AHEAD as usize;
         let (total, free) = api_mem::statistics();
         if free < total / SHORT_SHARE {
             return false;
         }
         let pages = view.file.source.length().div_ceil(PAGE);
-        let group = address & !(MOST as u64 * PAGE - 1);
-        let mut originals = [const { None }; MOST];
+        let group = address & !(MAX_COPIES as u64 * PAGE - 1);
+        let mut originals = [const { None }; MAX_COPIES];
         let (mut from, mut to) = (group, address);
         for (i, original) in originals.iter_mut().enumerate() {
             let at = group + i as u64 * PAGE;
@@ -461,7 +461,7 @@ impl Inner {
             self.pager.reclaim(address, rights);
             return RESOLVED;
         }
-        if page.copied && self.copies_told < Written::MOST {
+        if page.copied && self.copies_told < Written::MAX {
             self.copies_told += 1;
             self.written.add(address);
         }

@@ -23,17 +23,17 @@ pub(crate) struct Written(SpinLock<Pages>);
 
 #[derive(Clone, Copy)]
 struct Pages {
-    addresses: [u64; Written::MOST],
+    addresses: [u64; Written::MAX],
     /// Where the next one goes.
     next: usize,
 }
 
 impl Written {
     /// A fork copies so many at most, and each space names so many after a fork.
-    pub const MOST: usize = 16;
+    pub const MAX: usize = 16;
 
     pub fn new() -> Written {
-        Written(SpinLock::new(Pages { addresses: [0; Written::MOST], next: 0 }))
+        Written(SpinLock::new(Pages { addresses: [0; Written::MAX], next: 0 }))
     }
 
     /// A page was copied because another space has it too. The one that was named first makes room.
@@ -42,13 +42,13 @@ impl Written {
         if !pages.addresses.contains(&address) {
             let next = pages.next;
             pages.addresses[next] = address;
-            pages.next = (next + 1) % Written::MOST;
+            pages.next = (next + 1) % Written::MAX;
         }
     }
 
     /// Descending: a child whose predecessor has just ended is given the frames in the order in which that one lost them, and
     /// so each where it was.
-    fn descending(&self) -> [u64; Written::MOST] {
+    fn descending(&self) -> [u64; Written::MAX] {
         let mut addresses = self.0.lock().addresses;
         addresses.sort_unstable_by(|a, b| b.cmp(a));
         addresses

@@ -12,7 +12,7 @@ use api_mem::PageFrame;
 use api_plat::{Access, FaultOutcome};
 
 /// As many bytes as are changed at once.
-const MOST: usize = 64;
+const MAX_BYTES: usize = 64;
 
 impl Space {
     /// What the host shows of the space, in ascending order: start, end, and PROT_* rights of pages with the same ones.
@@ -26,7 +26,7 @@ impl Space {
     /// `EFAULT` where no code is, `EACCES` for code that is shared or not a file's.
     pub fn poke_code(&self, address: u64, expected: &[u8], bytes: &[u8]) -> Result<()> {
         let end = range_end(address & !(PAGE - 1), PAGE, EFAULT)?;
-        if expected.len() != bytes.len() || bytes.len() > MOST || end > USER_END {
+        if expected.len() != bytes.len() || bytes.len() > MAX_BYTES || end > USER_END {
             return Err(EINVAL);
         }
         let last = address + bytes.len() as u64 - 1;
@@ -72,7 +72,7 @@ impl Space {
                 let frame = if at & !(PAGE - 1) == frames[0].0 { frames[0].1 } else { frames[1].1 };
                 (borrowed(frame), (at % PAGE) as usize)
             };
-            let mut there = [0; MOST];
+            let mut there = [0; MAX_BYTES];
             for (i, byte) in there[..bytes.len()].iter_mut().enumerate() {
                 let (frame, offset) = place(address + i as u64);
                 frame.read(offset, core::slice::from_mut(byte));

@@ -361,7 +361,7 @@ fn trace(number: u64, frame: &TrapFrame, result: &Result<usize>) {
     }
 }
 
-/// Work that is due before the program goes on: pollers, timers, preemption, signals, and the restart of an
+/// Work that is due before the program goes on: deferred work, timers, preemption, signals, and the restart of an
 /// interrupted call (its number and what it returned).
 #[cold]
 fn leave(frame: &mut TrapFrame, mut call: Option<(u64, Result<usize>)>) {

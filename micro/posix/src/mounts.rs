@@ -9,7 +9,7 @@ use api_boot::{Tmpfs, Volume};
 use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use api_plat::Boot;
-use api_sched::PollerSlot;
+use api_sched::DeferredWorkSlot;
 use calls_process::terminals;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -78,7 +78,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     });
     api_fs::register_keeps_set_id(|| files::credentials().has(Capability::Fsetid));
     STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
-    CONSOLE.set(api_sched::add_poller(serve_console));
+    CONSOLE.set(api_sched::add_deferred_work(serve_console));
     api_plat::on_console(|| CONSOLE.raise());
     let dev: Arc<dyn Inode> = devfs::root(files::new_device(), limit);
     let pts: Arc<dyn Inode> = devfs::pts(files::new_device());
@@ -412,8 +412,8 @@ fn volume_root(volume: &Volume) -> Told<Arc<dyn Inode>> {
     Err(format!("volume {}: this kernel was built with --set volumes=off", volume.path))
 }
 
-/// The poller of the console.
-static CONSOLE: PollerSlot = PollerSlot::new();
+/// The deferred work of the console.
+static CONSOLE: DeferredWorkSlot = DeferredWorkSlot::new();
 /// What a break on the console sends to the program.
 static STOP_SIGNAL: AtomicI32 = AtomicI32::new(0);
 const SIGTERM: u8 = 15;

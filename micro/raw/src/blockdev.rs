@@ -82,7 +82,7 @@ fn take(index: usize, user: User) -> Result<Arc<dyn BlockDevice>> {
         (disk.device.clone(), core::mem::replace(&mut disk.has_interrupts, true))
     };
     if !has_interrupts {
-        device.on_interrupt(api_sched::add_poller(interrupted))?;
+        device.on_interrupt(api_sched::add_deferred_work(interrupted))?;
     }
     Ok(device)
 }
@@ -270,7 +270,7 @@ pub fn ready(index: usize) -> Result<usize> {
 mod tests {
     use super::*;
     use abi::PAGE_SIZE;
-    use api_sched::Poller;
+    use api_sched::DeferredWork;
 
     fn info() -> Info {
         Info { sectors: 1000, sector_size: 512, read_only: false, largest: 64 << 10 }
@@ -368,7 +368,7 @@ mod tests {
             self.queue.lock().is_empty()
         }
 
-        fn on_interrupt(&self, _: Poller) -> Result<()> {
+        fn on_interrupt(&self, _: DeferredWork) -> Result<()> {
             Ok(())
         }
     }

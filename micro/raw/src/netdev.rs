@@ -78,7 +78,7 @@ pub fn open(index: usize, info: u64) -> Result<usize> {
         _ => return Err(EBUSY),
     }
     drop(devices);
-    device.on_interrupt(api_sched::add_poller(interrupted));
+    device.on_interrupt(api_sched::add_deferred_work(interrupted));
     Ok(0)
 }
 

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use api_lock::SpinLock;
     use api_netdev::Info;
-    use api_sched::Poller;
+    use api_sched::DeferredWork;
 
     /// A device that takes so many packets at once, and receives what the test puts there.
     struct Fake {
@@ -298,7 +298,7 @@ mod tests {
             self.state.lock().came.is_empty()
         }
 
-        fn on_interrupt(&self, _: Poller) {}
+        fn on_interrupt(&self, _: DeferredWork) {}
     }
 
     fn port(room: usize) -> (Arc<Fake>, Port) {

@@ -295,12 +295,12 @@ extern "C" fn rust_eh_personality() -> ! {
 /// # Safety
 ///
 /// For [`program!`] alone: they are those of `main`.
-pub unsafe fn arguments<const MOST: usize>(
+pub unsafe fn arguments<const MAX_ARGUMENTS: usize>(
     count: c_int,
     vector: *const *const c_char,
-) -> ([&'static [u8]; MOST], usize) {
-    let mut out: [&'static [u8]; MOST] = [&[]; MOST];
-    let count = (count as usize).min(MOST);
+) -> ([&'static [u8]; MAX_ARGUMENTS], usize) {
+    let mut out: [&'static [u8]; MAX_ARGUMENTS] = [&[]; MAX_ARGUMENTS];
+    let count = (count as usize).min(MAX_ARGUMENTS);
     for (i, place) in out.iter_mut().enumerate().take(count) {
         // SAFETY: by the caller's word; they live as long as the program.
         *place = unsafe { CStr::from_ptr(*vector.add(i)) }.to_bytes();

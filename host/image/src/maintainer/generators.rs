@@ -33,8 +33,8 @@ const NAMES: [&str; 24] = [
     "updmap-sys",
 ];
 /// Commands that one image keeps, and bytes of each.
-const MOST: usize = 64;
-const LONGEST: usize = 4096;
+const MAX_COMMANDS: usize = 64;
+const MAX_COMMAND: usize = 4096;
 
 /// Whether a program of the image by this path is one of them.
 pub(super) fn is_one(path: &str) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn is_one(path: &str) -> bool {
 pub(super) fn note(commands: &mut Vec<Vec<String>>, path: String, arguments: &[String]) {
     let command: Vec<String> = std::iter::once(path).chain(arguments.iter().cloned()).collect();
     let size: usize = command.iter().map(String::len).sum();
-    if commands.len() < MOST && size <= LONGEST && !commands.contains(&command) {
+    if commands.len() < MAX_COMMANDS && size <= MAX_COMMAND && !commands.contains(&command) {
         commands.push(command);
     }
 }

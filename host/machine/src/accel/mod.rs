@@ -25,7 +25,7 @@ const PATIENCE: u32 = 4;
 /// A computer that is so busy that the emulator itself needs twice its time shows nothing; then all is tried again.
 const TRIALS: usize = 3;
 /// Longest that the emulator may need: it is there or it is not.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = Duration::from_secs(60);
 const DEVICE: &str = "/dev/kvm";
 
 /// What was found out about KVM.
@@ -105,8 +105,8 @@ fn judge(mut run: impl FnMut(&str, Duration) -> Result<Run, Failure>) -> (bool, 
                      process machines, which need none";
     for _ in 0..TRIALS {
         // It also fills the page cache. Some distributions build QEMU without the emulator.
-        let before = run("tcg", LONGEST).ok();
-        let limit = before.map_or(LONGEST, |b| b.whole * PATIENCE);
+        let before = run("tcg", MAX_TIME).ok();
+        let limit = before.map_or(MAX_TIME, |b| b.whole * PATIENCE);
         match (run("kvm", limit), before) {
             (Ok(kvm), Some(tcg)) if tcg.turns < kvm.turns => {
                 let why = format!(
@@ -134,7 +134,7 @@ fn judge(mut run: impl FnMut(&str, Duration) -> Result<Run, Failure>) -> (bool, 
             }
             (Err(Failure::Limit), None) => break,
             (Err(Failure::Limit), Some(before)) => {
-                let after = run("tcg", LONGEST);
+                let after = run("tcg", MAX_TIME);
                 if after.is_ok_and(|after| after.whole <= before.whole * 2) {
                     let why = format!(
                         "{DEVICE} is there but does not run a guest in useful time ({}; software emulation needs {})",

@@ -7,7 +7,7 @@ use core::mem::size_of;
 /// Orders 0 to 10: blocks of 1 to 1,024 pages (4 MiB).
 const ORDERS: usize = 11;
 /// Most pages of one block.
-pub const LARGEST: usize = 1 << (ORDERS - 1);
+pub const MAX_BLOCK: usize = 1 << (ORDERS - 1);
 /// Single pages kept ready: half a megabyte at most.
 const READY: usize = 128;
 /// The share of memory that only the kernel's heap may have, and its greatest size in pages (1 MiB): running out of
@@ -326,7 +326,7 @@ impl Frames {
 
     /// See [`crate::take`]. Each page has a count of one, so that they may also be released one by one.
     pub fn take(&mut self, count: usize) -> u64 {
-        if count == 0 || count > LARGEST {
+        if count == 0 || count > MAX_BLOCK {
             return 0;
         }
         let order = count.next_power_of_two().trailing_zeros() as usize;

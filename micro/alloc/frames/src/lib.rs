@@ -23,7 +23,7 @@ mod symbols;
 #[cfg_attr(not(feature = "process"), path = "touched.rs")]
 mod untouched;
 
-pub use buddy::{Frames, LARGEST};
+pub use buddy::{Frames, MAX_BLOCK};
 
 use api_lock::SpinLock;
 use core::alloc::Layout;
@@ -61,7 +61,7 @@ pub fn spare() -> (u64, u64) {
     (frames.free(), frames.reserve())
 }
 
-/// `count` contiguous pages (at most [`LARGEST`]), aligned to the next power of two; the physical address, or 0.
+/// `count` contiguous pages (at most [`MAX_BLOCK`]), aligned to the next power of two; the physical address, or 0.
 /// Their bytes are whatever they were.
 pub fn take(count: usize) -> u64 {
     let physical = FRAMES.lock().take(count);

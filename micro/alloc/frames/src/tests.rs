@@ -13,7 +13,7 @@ struct Machine {
 const BASE: u64 = 0x40_0000;
 
 fn layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes, PAGE * LARGEST).unwrap()
+    Layout::from_size_align(bytes, PAGE * MAX_BLOCK).unwrap()
 }
 
 impl Machine {
@@ -67,15 +67,15 @@ fn every_page_is_handed_out_once_and_then_none() {
 fn freed_pages_merge_into_the_largest_blocks_again() {
     let machine = Machine::new(16 << 20);
     let mut frames = machine.frames(&[(0, 16 << 20)]);
-    let before: Vec<u64> = (0..3).map(|_| frames.take(LARGEST)).collect();
-    assert!(before.iter().all(|b| *b != 0 && b % (LARGEST * PAGE) as u64 == 0));
-    assert_eq!(frames.take(LARGEST), 0);
+    let before: Vec<u64> = (0..3).map(|_| frames.take(MAX_BLOCK)).collect();
+    assert!(before.iter().all(|b| *b != 0 && b % (MAX_BLOCK * PAGE) as u64 == 0));
+    assert_eq!(frames.take(MAX_BLOCK), 0);
     // SAFETY: taken just now.
-    before.iter().for_each(|b| unsafe { frames.give(*b, LARGEST) });
+    before.iter().for_each(|b| unsafe { frames.give(*b, MAX_BLOCK) });
     let pages: Vec<u64> = (0..frames.total()).map(|_| frames.take(1)).collect();
     assert_eq!(frames.take(2), 0);
     pages.iter().for_each(|f| frames.release(*f));
-    assert!((0..3).all(|_| frames.take(LARGEST) != 0));
+    assert!((0..3).all(|_| frames.take(MAX_BLOCK) != 0));
 }
 
 #[test]

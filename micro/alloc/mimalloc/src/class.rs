@@ -12,8 +12,8 @@ const LINEAR: usize = 8;
 const PARTS: usize = 4;
 const PARTS_BITS: u32 = PARTS.trailing_zeros();
 /// The longest block of a class; longer ones are spans of their own.
-const LONGEST: usize = 8192;
-pub const CLASSES: usize = LINEAR + PARTS * (LONGEST.ilog2() - (LINEAR * UNIT).ilog2()) as usize;
+const MAX_LENGTH: usize = 8192;
+pub const CLASSES: usize = LINEAR + PARTS * (MAX_LENGTH.ilog2() - (LINEAR * UNIT).ilog2()) as usize;
 /// A span has room for as many blocks of its class, or is as long as [`SPAN_PAGES`].
 const SPAN_BLOCKS: usize = 8;
 /// Pages of the longest span of blocks.
@@ -33,7 +33,7 @@ pub fn pages_of(class: usize) -> usize {
     (size_of_class(class) * SPAN_BLOCKS).div_ceil(PAGE).min(SPAN_PAGES)
 }
 
-/// The class of the shortest blocks of at least `size` bytes, which is at most [`LONGEST`].
+/// The class of the shortest blocks of at least `size` bytes, which is at most [`MAX_LENGTH`].
 fn class_of(size: usize) -> usize {
     if size <= LINEAR * UNIT {
         return size.max(1).div_ceil(UNIT) - 1;
@@ -47,7 +47,7 @@ fn class_of(size: usize) -> usize {
 /// The class whose blocks suit a layout; `None` when it wants pages.
 pub fn class_for(layout: Layout) -> Option<usize> {
     let size = layout.size().max(layout.align());
-    if size > LONGEST || layout.align() > PAGE {
+    if size > MAX_LENGTH || layout.align() > PAGE {
         return None;
     }
     // Spans begin at multiples of a page, so a block has each alignment that divides its size.
@@ -60,17 +60,17 @@ mod tests {
 
     #[test]
     fn a_class_is_the_shortest_that_suits() {
-        for size in 1..=LONGEST {
+        for size in 1..=MAX_LENGTH {
             let class = class_of(size);
             assert!(size_of_class(class) >= size, "{size}");
             assert!(class == 0 || size_of_class(class - 1) < size, "{size}");
         }
-        assert_eq!(size_of_class(CLASSES - 1), LONGEST);
+        assert_eq!(size_of_class(CLASSES - 1), MAX_LENGTH);
     }
 
     #[test]
     fn at_most_a_fifth_of_a_block_is_lost_above_the_linear_classes() {
-        for size in LINEAR * UNIT + 1..=LONGEST {
+        for size in LINEAR * UNIT + 1..=MAX_LENGTH {
             assert!((size_of_class(class_of(size)) - size) * 5 <= size_of_class(class_of(size)), "{size}");
         }
     }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn blocks_of_a_class_have_the_alignment_asked_for() {
         for align in (0..=12).map(|bits| 1 << bits) {
-            for size in 1..=LONGEST {
+            for size in 1..=MAX_LENGTH {
                 let class = class_for(Layout::from_size_align(size, align).unwrap()).unwrap();
                 assert!(size_of_class(class) >= size && size_of_class(class).is_multiple_of(align));
             }

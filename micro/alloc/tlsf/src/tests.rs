@@ -213,9 +213,9 @@ fn pages_between_live_blocks_are_given_back_and_serve_again() {
 /// Pages that the heaps of the next test have.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Pages of a machine that has no more than `MOST` in a row.
-fn take_few<const MOST: usize>(count: usize) -> *mut u8 {
-    if count > MOST {
+/// Pages of a machine that has no more than `MAX_RUN` in a row.
+fn take_few<const MAX_RUN: usize>(count: usize) -> *mut u8 {
+    if count > MAX_RUN {
         return null_mut();
     }
     TAKEN.fetch_add(count, Ordering::Relaxed);

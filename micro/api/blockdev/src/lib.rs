@@ -14,7 +14,7 @@
 //! - A queue that is full hands the request back.
 //! - The memory of a request stays held until its completion was taken with [`BlockDevice::complete`], whatever
 //!   becomes of the program's mapping. A device that broke the protocol may still write to it: that memory is never freed.
-//! - An interrupt is promised after [`BlockDevice::arm_interrupt`] alone; a device may interrupt without it. The interrupt handler touches atomics only and raises the poller
+//! - An interrupt is promised after [`BlockDevice::arm_interrupt`] alone; a device may interrupt without it. The interrupt handler touches atomics only and raises the deferred work
 //!   registered with [`BlockDevice::on_interrupt`].
 //! - No function blocks on another thread. On a process machine `submit` is a call of the host, which may read from its disk.
 //! - What a device says of a request is untrusted: a completion is an error unless all bytes were transferred.
@@ -23,14 +23,14 @@
 
 use abi::Result;
 use api_mem::Gather;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 
 /// Bytes of a sector of most devices, and of no device fewer: the unit of every request to a virtio device (virtio 1.2, 5.2.4, "capacity").
 pub const SECTOR: usize = 512;
 /// Requests in a device's queue at most.
 pub const QUEUE: usize = 64;
 /// Bytes of one request at most: what a disk reads at once without seeking, and few descriptors of a ring.
-pub const LARGEST: usize = 128 << 10;
+pub const MAX_REQUEST: usize = 128 << 10;
 
 /// What a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,6 @@ pub trait BlockDevice: Send + Sync {
     /// Asks for an interrupt at the next completion. False when there is one already.
     fn arm_interrupt(&self) -> bool;
 
-    /// Interrupts raise `poller` from now on. Called once, before the first request.
-    fn on_interrupt(&self, poller: Poller) -> Result<()>;
+    /// Interrupts raise `work` from now on. Called once, before the first request.
+    fn on_interrupt(&self, work: DeferredWork) -> Result<()>;
 }

@@ -190,7 +190,7 @@ pub struct Pages {
 
 impl Pages {
     /// Most pages of one piece (4 MiB).
-    pub const MOST: usize = 1024;
+    pub const MAX: usize = 1024;
 
     /// `count` pages of zeros.
     pub fn new(count: usize) -> Result<Pages> {

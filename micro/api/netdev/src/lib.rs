@@ -14,7 +14,7 @@
 //!   interrupt for "room again": the caller offers them again when it polls.
 //! - Packets of one queue stay in order; between queues there is no order.
 //! - Interrupts are off until [`NetDevice::arm_interrupt`], and off again once one was raised. The device's
-//!   interrupt handler touches atomics only and raises the poller registered with [`NetDevice::on_interrupt`].
+//!   interrupt handler touches atomics only and raises the deferred work registered with [`NetDevice::on_interrupt`].
 //! - No function blocks. All may be called from any thread context; the device locks inside, one short lock per
 //!   queue and call.
 //! - Buffers are physically contiguous: they come from the kernel heap.
@@ -145,6 +145,6 @@ pub trait NetDevice: Send + Sync {
     /// Asks for an interrupt at the next packet. False when packets wait already: poll again instead.
     fn arm_interrupt(&self, queue: usize) -> bool;
 
-    /// Registers the poller that interrupts raise.
-    fn on_interrupt(&self, poller: api_sched::Poller);
+    /// Registers the deferred work that interrupts raise.
+    fn on_interrupt(&self, work: api_sched::DeferredWork);
 }

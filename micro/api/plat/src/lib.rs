@@ -9,7 +9,7 @@
 //! - **Execution contexts.** *Program*: the program's code on the program's stack, interruptible. *Thread*: kernel
 //!   code on the thread's kernel stack, entered by a system call, an exception or an interrupt of the program;
 //!   never preempted. *Interrupt*: an interrupt that hits thread context runs its handler on a stack of its own,
-//!   touches atomics only (acknowledges the device, raises a poller) and returns. An interrupt
+//!   touches atomics only (acknowledges the device, raises deferred work) and returns. An interrupt
 //!   that hits the program runs its handler and then the upcall `kernel_work` in thread context with the program's
 //!   registers in a [`TrapFrame`].
 //! - **Registers.** A system call preserves every register Linux preserves: all but RAX, RCX and R11, vector

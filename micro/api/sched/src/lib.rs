@@ -9,7 +9,7 @@
 //!   they use [`park`].)
 //! - Wake first registers, then checks: `add` before testing the condition, so that no wake-up is lost.
 //! - [`WaitQueue::wake`] may be called from any thread context, never from an interrupt handler. Interrupt handlers
-//!   call [`raise`], and the poller runs soon after in thread context.
+//!   call [`raise`], and the deferred work runs soon after in thread context.
 //! - The run queue of a policy micro-library (`sched-coop`, `sched-preempt`) is reached through the `extern`
 //!   functions in [`policy`]; exactly one policy is linked.
 #![no_std]
@@ -241,12 +241,12 @@ pub mod policy {
 unsafe extern "Rust" {
     safe fn unilith_sched_park(deadline_ns: u64);
     safe fn unilith_sched_current() -> Arc<dyn Waiter>;
-    safe fn unilith_sched_raise(poller: usize);
-    safe fn unilith_sched_defer(poller: usize);
+    safe fn unilith_sched_raise(work: usize);
+    safe fn unilith_sched_defer(work: usize);
     safe fn unilith_sched_run_deferred();
     #[cfg(not(panic = "unwind"))]
     safe fn unilith_sched_work();
-    safe fn unilith_sched_add_poller(run: fn()) -> usize;
+    safe fn unilith_sched_add_deferred_work(run: fn()) -> usize;
     safe fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId;
     safe fn unilith_sched_cancel_timer(id: TimerId);
 }
@@ -270,52 +270,52 @@ pub fn current() -> Arc<dyn Waiter> {
 }
 
 /// A function run in thread context after [`raise`] (from an interrupt handler), and before the processor idles.
-pub fn add_poller(run: fn()) -> Poller {
-    Poller(unilith_sched_add_poller(run))
+pub fn add_deferred_work(run: fn()) -> DeferredWork {
+    DeferredWork(unilith_sched_add_deferred_work(run))
 }
 
-/// Names a poller.
+/// Names deferred work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Poller(usize);
+pub struct DeferredWork(usize);
 
-/// A place for a poller, for interrupt handlers that are given no data. Empty at first.
-pub struct PollerSlot(AtomicUsize);
+/// A place for deferred work, for interrupt handlers that are given no data. Empty at first.
+pub struct DeferredWorkSlot(AtomicUsize);
 
-impl Default for PollerSlot {
+impl Default for DeferredWorkSlot {
     fn default() -> Self {
-        PollerSlot::new()
+        DeferredWorkSlot::new()
     }
 }
 
-impl PollerSlot {
+impl DeferredWorkSlot {
     const EMPTY: usize = usize::MAX;
 
-    pub const fn new() -> PollerSlot {
-        PollerSlot(AtomicUsize::new(PollerSlot::EMPTY))
+    pub const fn new() -> DeferredWorkSlot {
+        DeferredWorkSlot(AtomicUsize::new(DeferredWorkSlot::EMPTY))
     }
 
-    pub fn set(&self, poller: Poller) {
-        self.0.store(poller.0, Ordering::Release);
+    pub fn set(&self, work: DeferredWork) {
+        self.0.store(work.0, Ordering::Release);
     }
 
-    /// Raises the poller, if there is one. Safe in interrupt handlers.
+    /// Raises the deferred work, if there is one. Safe in interrupt handlers.
     pub fn raise(&self) {
         let index = self.0.load(Ordering::Acquire);
-        if index != PollerSlot::EMPTY {
-            raise(Poller(index));
+        if index != DeferredWorkSlot::EMPTY {
+            raise(DeferredWork(index));
         }
     }
 }
 
-/// Asks for the poller to run soon. Safe in interrupt handlers.
-pub fn raise(poller: Poller) {
-    unilith_sched_raise(poller.0);
+/// Asks for the deferred work to run soon. Safe in interrupt handlers.
+pub fn raise(work: DeferredWork) {
+    unilith_sched_raise(work.0);
 }
 
-/// Asks for the poller to run when a thread waits next, or asks what it could wait for (epoll, poll): work that is
+/// Asks for the deferred work to run when a thread waits next, or asks what it could wait for (epoll, poll): work that is
 /// cheaper done in one go, such as a doorbell. It may never come to that: back it with a timer.
-pub fn defer(poller: Poller) {
-    unilith_sched_defer(poller.0);
+pub fn defer(work: DeferredWork) {
+    unilith_sched_defer(work.0);
 }
 
 /// Runs what was put off by [`defer`]: called by whoever is about to look whether there is something to wait for.

@@ -4,7 +4,7 @@
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 
-/// `struct sockaddr` of any family: at most [`Address::MOST`] bytes, family first.
+/// `struct sockaddr` of any family: at most [`Address::MAX`] bytes, family first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Address(Vec<u8>);
 
@@ -30,7 +30,7 @@ const V6_LEAST: usize = 24;
 
 impl Address {
     /// `sizeof(struct sockaddr_storage)`.
-    pub const MOST: usize = 128;
+    pub const MAX: usize = 128;
     pub const UNSPEC: u16 = 0;
     pub const UNIX: u16 = 1;
     pub const INET: u16 = 2;
@@ -38,18 +38,18 @@ impl Address {
     pub const NETLINK: u16 = 16;
     pub const PACKET: u16 = 17;
 
-    /// `EINVAL` when longer than [`Address::MOST`].
+    /// `EINVAL` when longer than [`Address::MAX`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Address> {
-        if bytes.len() > Address::MOST {
+        if bytes.len() > Address::MAX {
             return Err(EINVAL);
         }
         Ok(Address(bytes.into()))
     }
 
-    /// A family with the bytes behind it, cut at [`Address::MOST`].
+    /// A family with the bytes behind it, cut at [`Address::MAX`].
     pub fn new(family: u16, rest: &[u8]) -> Address {
         let mut bytes = Vec::from(family.to_ne_bytes());
-        bytes.extend_from_slice(&rest[..rest.len().min(Address::MOST - 2)]);
+        bytes.extend_from_slice(&rest[..rest.len().min(Address::MAX - 2)]);
         Address(bytes)
     }
 

@@ -26,9 +26,9 @@ pub fn from_int(value: impl Into<i64>) -> Vec<u8> {
 /// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)). With SO_RCVBUFFORCE and SO_SNDBUFFORCE there is no
 /// other limit than that of the number.
 pub fn buffer_size(name: u32, value: &[u8], least: usize, most: &Setting) -> Result<usize> {
-    const LARGEST: usize = i32::MAX as usize / 2;
+    const MAX_SIZE: usize = i32::MAX as usize / 2;
     let size = match name {
-        linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => (int(value)?.max(0) as usize).min(LARGEST),
+        linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => (int(value)?.max(0) as usize).min(MAX_SIZE),
         // A negative size is a very large one.
         _ => (int(value)? as u32 as usize).min(most.get() as usize),
     };

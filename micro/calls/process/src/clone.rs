@@ -492,12 +492,7 @@ fn new_space(process: &Process, wanted: &Wanted) -> Result<Arc<Space>> {
     Ok(child)
 }
 
-fn start_process(
-    call: &mut Call<'_>,
-    parent: &Task,
-    wanted: &Wanted,
-    namespaces: New,
-) -> Result<usize> {
+fn start_process(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces: New) -> Result<usize> {
     let process = &parent.process;
     if !mem::may_be_several() {
         return Err(no_second_process());

@@ -21,7 +21,7 @@ use task::signals::{self, SIGKILL};
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// oom_score_adj that spares a process in any case, and the largest.
 pub const NEVER: i32 = -1000;
-pub const MOST: i32 = 1000;
+pub const ALWAYS_FIRST: i32 = 1000;
 
 /// What ending the process would give back, in pages, as its adjustment has it; `None` for one that is never chosen.
 fn weight(process: &Process, total: u64) -> Option<i64> {
@@ -31,7 +31,7 @@ fn weight(process: &Process, total: u64) -> Option<i64> {
     }
     let usage = process.space()?.usage();
     let pages = (usage.resident() + usage.tables) / PAGE;
-    Some(pages as i64 + i64::from(adjustment) * total as i64 / i64::from(MOST))
+    Some(pages as i64 + i64::from(adjustment) * total as i64 / i64::from(ALWAYS_FIRST))
 }
 
 /// /proc/PID/oom_score: thousandths of memory, twice as Linux counts since 5.9.

@@ -200,7 +200,8 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     }
     let file = dentry.inode().open(dentry.inode(), 0)?;
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
-    let path = dentry.path_from(&task::Runner::of(process).files().root()).unwrap_or_else(|| dentry.name().to_vec());
+    let path =
+        dentry.path_from(&task::Runner::of(process).files().root()).unwrap_or_else(|| dentry.name().to_vec());
     let mapped = Arc::new(MappedFile { source, path, device: stat.device, inode: stat.inode });
     #[cfg(feature = "linked")]
     return crate::linked::executable(process, mapped);

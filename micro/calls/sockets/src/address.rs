@@ -14,8 +14,8 @@ use vfs::{Access, Walk, ops};
 
 /// Reads an address of `length` bytes.
 pub fn read_address(at: u64, length: i32) -> Result<Address> {
-    let length = usize::try_from(length).ok().filter(|n| *n <= Address::MOST).ok_or(EINVAL)?;
-    let mut bytes = [0; Address::MOST];
+    let length = usize::try_from(length).ok().filter(|n| *n <= Address::MAX).ok_or(EINVAL)?;
+    let mut bytes = [0; Address::MAX];
     api_user::read_bytes(at, &mut bytes[..length])?;
     Address::from_bytes(&bytes[..length])
 }

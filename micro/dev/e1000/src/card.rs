@@ -5,14 +5,14 @@
 
 use crate::descriptor::Format;
 use crate::register::*;
-use crate::ring::{BYTES, MOST, Ring, SIZE};
+use crate::ring::{BYTES, MAX_DESCRIPTORS, Ring, SIZE};
 use abi::{Result, errno::EIO, errno::ENOMEM};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_netdev::{BUFFER_SIZE, Buffer, Incoming, Info, NetDevice, Outgoing};
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Receive buffers until the first packet comes: a machine that nobody talks to yet need not have them all.
@@ -21,7 +21,7 @@ const FIRST_BUFFERS: usize = 32;
 const FRAGMENTS: usize = 17;
 const MTU: usize = 1500;
 /// Longest frame, without its check sequence: Ethernet's header, and a VLAN tag.
-const LONGEST: usize = MTU + 18;
+const MAX_FRAME: usize = MTU + 18;
 /// Looks at a card that resets itself and reads its memory: a look takes about a microsecond, the card some milliseconds.
 const LOOKS: usize = 100_000;
 /// What a register reads as when there is no card any more.
@@ -36,8 +36,8 @@ pub trait Hardware: Send + Sync {
     /// Where the card finds memory of the kernel heap.
     fn address_of(&self, memory: *const u8) -> u64;
 
-    /// Interrupts raise the poller from now on.
-    fn connect(&self, poller: Poller);
+    /// Interrupts raise the deferred work from now on.
+    fn connect(&self, work: DeferredWork);
 
     /// Interrupts were enabled. `is_busy`: packets came since the last time.
     fn armed(&self, is_busy: bool);
@@ -302,11 +302,11 @@ impl Transmit {
             + packet.fragments.iter().filter(|f| !f.bytes().is_empty()).count();
         // No card sends these, and the stack makes none: its packets have headers and keep to the MTU.
         let whole = packet.length();
-        if left == 0 || left > FRAGMENTS + 1 || whole > LONGEST {
+        if left == 0 || left > FRAGMENTS + 1 || whole > MAX_FRAME {
             self.refused.push(packet.head);
             return Ok(());
         }
-        if MOST - self.count < left {
+        if MAX_DESCRIPTORS - self.count < left {
             return Err(packet);
         }
         let taken = left;
@@ -404,7 +404,7 @@ impl<H: Hardware> NetDevice for Card<H> {
             return 0;
         }
         let receive = self.receive.lock();
-        let most = if receive.is_used { MOST } else { FIRST_BUFFERS };
+        let most = if receive.is_used { MAX_DESCRIPTORS } else { FIRST_BUFFERS };
         most.saturating_sub(receive.count)
     }
 
@@ -414,7 +414,7 @@ impl<H: Hardware> NetDevice for Card<H> {
         }
         let mut receive = self.receive.lock();
         let before = receive.count;
-        while receive.count < MOST {
+        while receive.count < MAX_DESCRIPTORS {
             let Some(mut buffer) = buffers.pop() else { break };
             // The card believes that every buffer has room for a frame.
             if buffer.size() < BUFFER_SIZE {
@@ -456,11 +456,11 @@ impl<H: Hardware> NetDevice for Card<H> {
         true
     }
 
-    fn on_interrupt(&self, poller: Poller) {
+    fn on_interrupt(&self, work: DeferredWork) {
         if self.is_started.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.hardware.connect(poller);
+        self.hardware.connect(work);
         self.begin();
     }
 }

@@ -6,7 +6,7 @@ use crate::card::{Family, Hardware};
 use crate::descriptor::Written;
 use crate::register::*;
 use api_netdev::BUFFER_SIZE;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
@@ -177,7 +177,7 @@ impl Hardware for Model {
         memory as u64
     }
 
-    fn connect(&self, _: Poller) {}
+    fn connect(&self, _: DeferredWork) {}
 
     fn armed(&self, is_busy: bool) {
         self.0.lock().unwrap().armed.push(is_busy);

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_netdev::NetDevice;
-use api_sched::{Poller, Waiter};
+use api_sched::{DeferredWork, Waiter};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use plat_pc::pci::Function;
 use plat_pc::physical_to_virtual;
@@ -62,12 +62,12 @@ impl Registers {
 /// What an interrupt needs. Lives as long as the machine.
 struct Target {
     registers: Registers,
-    poller: Poller,
+    work: DeferredWork,
 }
 
 /// Looks for packets after a while.
 struct Alarm {
-    poller: Poller,
+    work: DeferredWork,
     is_set: AtomicBool,
     delay_ns: AtomicU64,
 }
@@ -75,7 +75,7 @@ struct Alarm {
 impl Waiter for Alarm {
     fn wake(&self, _: Events) {
         self.is_set.store(false, Ordering::Relaxed);
-        api_sched::raise(self.poller);
+        api_sched::raise(self.work);
     }
 }
 
@@ -123,7 +123,7 @@ fn interrupt(target: usize) {
     let target = unsafe { &*(target as *const Target) };
     target.registers.write(IMC, u32::MAX);
     target.registers.read(ICR);
-    api_sched::raise(target.poller);
+    api_sched::raise(target.work);
 }
 
 impl Hardware for Pci {
@@ -139,8 +139,8 @@ impl Hardware for Pci {
         plat_pc::physical(memory)
     }
 
-    fn connect(&self, poller: Poller) {
-        let target = Box::leak(Box::new(Target { registers: self.registers, poller }));
+    fn connect(&self, work: DeferredWork) {
+        let target = Box::leak(Box::new(Target { registers: self.registers, work }));
         let data = core::ptr::from_ref(target) as usize;
         if let Some(at) = self.messages
             && let Ok(vector) = plat_pc::allocate_vector(interrupt, data)
@@ -162,7 +162,7 @@ impl Hardware for Pci {
             let _ = plat_pc::route(line, interrupt, data);
         }
         *self.alarm.lock() = Some(Arc::new(Alarm {
-            poller,
+            work,
             is_set: AtomicBool::new(false),
             delay_ns: AtomicU64::new(DELAY_NS),
         }));

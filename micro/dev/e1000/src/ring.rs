@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Descriptors of a ring: 512 KiB of receive buffers hold a window of TCP. Their 4 KiB are a multiple of the 128 bytes that cards want.
 pub const SIZE: usize = 256;
 /// Most descriptors the card may have: a ring whose head and tail are the same is empty, not full (SDM 3.2.6).
-pub const MOST: usize = SIZE - 1;
+pub const MAX_DESCRIPTORS: usize = SIZE - 1;
 /// Bytes of a ring.
 pub const BYTES: usize = SIZE * 16;
 const LAYOUT: Layout = match Layout::from_size_align(BYTES, 4096) {

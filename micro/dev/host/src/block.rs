@@ -6,15 +6,15 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use api_alloc::Reserve;
-use api_blockdev::{BlockDevice, Completion, Info, LARGEST, Operation, QUEUE, Request, SECTOR};
+use api_blockdev::{BlockDevice, Completion, Info, MAX_REQUEST, Operation, QUEUE, Request, SECTOR};
 use api_lock::SpinLock;
 use api_mem::Gather;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use plat_process::Disk as Given;
 use plat_process::host::{self, IoVec};
 
 /// Pages that the largest request touches.
-const MAX_PIECES: usize = LARGEST / PAGE_SIZE + 1;
+const MAX_PIECES: usize = MAX_REQUEST / PAGE_SIZE + 1;
 
 pub struct Disk {
     fd: i32,
@@ -27,7 +27,7 @@ pub fn start(given: Given) -> Result<Arc<Disk>> {
     let mut done = VecDeque::new();
     done.reserve_exact_fallibly(QUEUE).map_err(|_| ENOMEM)?;
     let sectors = host::size(given.fd)? / SECTOR as u64;
-    let info = Info { sectors, sector_size: SECTOR, read_only: given.read_only, largest: LARGEST };
+    let info = Info { sectors, sector_size: SECTOR, read_only: given.read_only, largest: MAX_REQUEST };
     Ok(Arc::new(Disk { fd: given.fd, info, done: SpinLock::new(done) }))
 }
 
@@ -113,7 +113,7 @@ impl BlockDevice for Disk {
         self.done.lock().is_empty()
     }
 
-    fn on_interrupt(&self, _: Poller) -> Result<()> {
+    fn on_interrupt(&self, _: DeferredWork) -> Result<()> {
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use api_alloc::Reserve;
 /// Bytes in front of a frame.
 pub const PREFIX: usize = 4;
 /// Longest frame: IP's longest packet, and Ethernet's header. A longer one is not a frame.
-pub const LONGEST: usize = 65_535 + 14;
+pub const MAX_FRAME: usize = 65_535 + 14;
 
 /// Cuts the bytes of a stream into frames.
 pub struct Splitter {
@@ -23,7 +23,7 @@ pub struct Broken;
 impl Splitter {
     /// Room for a frame and as much again, so that one read takes many small frames.
     pub fn new() -> abi::Result<Splitter> {
-        let size = 2 * (PREFIX + LONGEST);
+        let size = 2 * (PREFIX + MAX_FRAME);
         let mut bytes = Vec::new();
         bytes.reserve_exact_fallibly(size).map_err(|_| abi::errno::ENOMEM)?;
         bytes.resize(size, 0);
@@ -35,7 +35,7 @@ impl Splitter {
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.bytes.len() - self.start < PREFIX + LONGEST {
+        } else if self.bytes.len() - self.start < PREFIX + MAX_FRAME {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -51,7 +51,7 @@ impl Splitter {
         let here = &self.bytes[self.start..self.end];
         let Some(prefix) = here.first_chunk::<PREFIX>() else { return Ok(None) };
         let length = u32::from_be_bytes(*prefix) as usize;
-        if length > LONGEST {
+        if length > MAX_FRAME {
             return Err(Broken);
         }
         if here.len() < PREFIX + length {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn frames_come_out_whole_however_the_stream_is_cut() {
-        let lengths = [0, 1, 60, 1514, LONGEST, 3, 9000, LONGEST, LONGEST, 5];
+        let lengths = [0, 1, 60, 1514, MAX_FRAME, 3, 9000, MAX_FRAME, MAX_FRAME, 5];
         let mut stream = Vec::new();
         for (i, length) in lengths.iter().enumerate() {
             stream.extend(frame(*length, i as u8));

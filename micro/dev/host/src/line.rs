@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_sched::{PollerSlot, WaitQueue, Waiter};
+use api_sched::{DeferredWorkSlot, WaitQueue, Waiter};
 use plat_process::Watch;
 use plat_process::host;
 
@@ -38,14 +38,14 @@ pub struct Line {
 }
 
 static LINE: SpinLock<Option<Arc<Line>>> = SpinLock::new(None);
-static POLLER: PollerSlot = PollerSlot::new();
+static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
 
 /// Prepares the socket; a machine has one at most.
 pub fn start(fd: i32) -> Result<()> {
     host::set_non_blocking(fd)?;
-    POLLER.set(api_sched::add_poller(poll));
+    DEFERRED_WORK.set(api_sched::add_deferred_work(poll));
     let state = State { output: Vec::new(), crowded: false, timed: false, ended: false };
-    let watch = plat_process::watch(fd, |_| POLLER.raise(), 0);
+    let watch = plat_process::watch(fd, |_| DEFERRED_WORK.raise(), 0);
     watch.arm();
     *LINE.lock() = Some(Arc::new(Line { fd, watch, state: SpinLock::new(state), events: WaitQueue::new() }));
     Ok(())

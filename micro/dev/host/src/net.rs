@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_netdev::{BUFFER_SIZE, Buffer, Incoming, Info, NetDevice, Outgoing};
-use api_sched::{Poller, PollerSlot};
+use api_sched::{DeferredWork, DeferredWorkSlot};
 use plat_process::host::{self, IoVec};
 use plat_process::{Link, Network as Given, Watch};
 
@@ -32,9 +32,9 @@ const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
 const OFFLOADS: u64 = 1 | 2 | 4;
 
 /// Largest IP packet.
-const LARGEST: usize = 65_535;
+const MAX_PACKET: usize = 65_535;
 /// Buffers that the largest packet takes.
-const MAX_OF_ONE: usize = (LARGEST + 14).div_ceil(BUFFER_SIZE);
+const MAX_OF_ONE: usize = (MAX_PACKET + 14).div_ceil(BUFFER_SIZE);
 /// Buffers kept for packets to come: several large ones between two refills.
 const BUFFERS: usize = 4 * MAX_OF_ONE;
 /// Packets and bytes that wait for the doorbell at most: more would let the client idle for longer than waking it takes.
@@ -74,7 +74,7 @@ pub struct Network {
     transmit: SpinLock<Transmit>,
 }
 
-static POLLER: PollerSlot = PollerSlot::new();
+static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
 
 /// Prepares the descriptor. Without `offloads` a tap's checksums are complete and its frames have one buffer, both ways; a packet
 /// socket's are what other programs of the host make them.
@@ -103,10 +103,10 @@ pub fn start(given: Given, offloads: bool) -> Result<Arc<Network>> {
     let info = Info {
         mac,
         // Frames of a stream must fit a buffer.
-        mtu: given.mtu.min(if offloads { LARGEST } else { BUFFER_SIZE } - 14),
+        mtu: given.mtu.min(if offloads { MAX_PACKET } else { BUFFER_SIZE } - 14),
         queues: 1,
         transmit_checksum: offloads,
-        segmentation: if offloads { LARGEST } else { 0 },
+        segmentation: if offloads { MAX_PACKET } else { 0 },
         segments_ipv6: offloads,
         fragments: FRAGMENTS,
         headroom: 0,
@@ -114,14 +114,14 @@ pub fn start(given: Given, offloads: bool) -> Result<Arc<Network>> {
     };
     let splitter = if link == Link::Stream { Some(Splitter::new()?) } else { None };
     let mut overflow = Vec::new();
-    let room = if has_header { LARGEST + 14 } else { 0 };
+    let room = if has_header { MAX_PACKET + 14 } else { 0 };
     overflow.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
     overflow.resize(room, 0);
     Ok(Arc::new(Network {
         info,
         fd,
         link,
-        watch: plat_process::watch(fd, |_| POLLER.raise(), 0),
+        watch: plat_process::watch(fd, |_| DEFERRED_WORK.raise(), 0),
         receive: SpinLock::new(Receive {
             buffers: Vec::new(),
             expected: 0,
@@ -389,7 +389,7 @@ impl NetDevice for Network {
         true
     }
 
-    fn on_interrupt(&self, poller: Poller) {
-        POLLER.set(poller);
+    fn on_interrupt(&self, work: DeferredWork) {
+        DEFERRED_WORK.set(work);
     }
 }

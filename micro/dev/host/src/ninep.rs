@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_sched::{Poller, PollerSlot, Waiter};
+use api_sched::{DeferredWork, DeferredWorkSlot, Waiter};
 use ordered::Map;
 use plat_process::Watch;
 use plat_process::host;
@@ -18,7 +18,7 @@ const HEADER: usize = 7;
 /// What is read at a time.
 const CHUNK: usize = 64 << 10;
 /// Largest message in either direction.
-const LARGEST: usize = 512 << 10;
+const MAX_MESSAGE: usize = 512 << 10;
 
 /// A request on its way.
 struct Pending {
@@ -45,7 +45,7 @@ pub struct Channel {
 }
 
 static CHANNELS: SpinLock<Vec<Arc<Channel>>> = SpinLock::new(Vec::new());
-static POLLER: PollerSlot = PollerSlot::new();
+static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
 
 /// Prepares the socket.
 pub fn start(fd: i32) -> Result<Arc<Channel>> {
@@ -55,8 +55,8 @@ pub fn start(fd: i32) -> Result<Arc<Channel>> {
     buffer.resize(CHUNK, 0);
     let mut channels = CHANNELS.lock();
     if channels.is_empty() {
-        let poller: Poller = api_sched::add_poller(poll);
-        POLLER.set(poller);
+        let work: DeferredWork = api_sched::add_deferred_work(poll);
+        DEFERRED_WORK.set(work);
     }
     let state = State {
         pending: Map::new(),
@@ -65,7 +65,7 @@ pub fn start(fd: i32) -> Result<Arc<Channel>> {
         output: Vec::new(),
         broken: false,
     };
-    let watch = plat_process::watch(fd, |_| POLLER.raise(), 0);
+    let watch = plat_process::watch(fd, |_| DEFERRED_WORK.raise(), 0);
     watch.arm();
     let channel = Arc::new(Channel { fd, watch, state: SpinLock::new(state) });
     channels.push(channel.clone());
@@ -120,7 +120,7 @@ impl State {
         while let Some(header) = self.input[at..].first_chunk::<HEADER>() {
             let [a, b, c, d, _, low, high] = *header;
             let (length, tag) = (u32::from_le_bytes([a, b, c, d]) as usize, u16::from_le_bytes([low, high]));
-            if !(HEADER..=LARGEST).contains(&length) {
+            if !(HEADER..=MAX_MESSAGE).contains(&length) {
                 log::error!("9p: the host's server sent {length} bytes as a message: the volume is gone");
                 self.broken = true;
                 break;
@@ -204,6 +204,6 @@ impl ninep::Transport for Channel {
     }
 
     fn largest(&self) -> usize {
-        LARGEST
+        MAX_MESSAGE
     }
 }

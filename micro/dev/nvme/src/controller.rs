@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_blockdev::QUEUE;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Disks of one controller: one has a queue pair, an interrupt and some 40 KiB. Clouds and computers have one or two.
@@ -46,10 +46,10 @@ pub trait Hardware: Send + Sync {
     /// Which entry of the MSI-X table is this queue's, if one is.
     fn message(&self, queue: u16) -> Option<u16>;
 
-    /// Interrupts of the queue raise the poller from now on.
-    fn connect(&self, queue: u16, poller: Poller) -> Result<()>;
+    /// Interrupts of the queue raise the deferred work from now on.
+    fn connect(&self, queue: u16, work: DeferredWork) -> Result<()>;
 
-    /// Somebody waits for this queue: its poller is raised after a while, too, whatever the controller does. `is_busy`: there were
+    /// Somebody waits for this queue: its deferred work is raised after a while, too, whatever the controller does. `is_busy`: there were
     /// completions since the last time.
     fn armed(&self, queue: u16, is_busy: bool);
 

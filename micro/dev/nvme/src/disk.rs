@@ -11,10 +11,10 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_blockdev::{BlockDevice, Completion, Info, LARGEST, Operation, QUEUE, Request};
+use api_blockdev::{BlockDevice, Completion, Info, MAX_REQUEST, Operation, QUEUE, Request};
 use api_lock::SpinLock;
 use api_mem::{Gather, PageFrame};
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use core::sync::atomic::Ordering;
 
 /// A request without an answer for so long ends the work with its controller: what Linux waits, too.
@@ -23,7 +23,7 @@ pub const ANSWER_NS: u64 = 30_000_000_000;
 const CHECK_NS: u64 = 1_000_000_000;
 
 /// A list of PRP entries has all pages of the largest request but the first one, and lies within a page.
-const LIST_BYTES: usize = 8 * (LARGEST / PAGE_SIZE);
+const LIST_BYTES: usize = 8 * (MAX_REQUEST / PAGE_SIZE);
 const _: () = assert!(PAGE_SIZE.is_multiple_of(LIST_BYTES));
 
 /// A request that the controller has.
@@ -139,7 +139,7 @@ impl<H: Hardware> Disk<H> {
             sectors: namespace.blocks,
             sector_size: namespace.block,
             read_only: namespace.read_only,
-            largest: identity.largest.min(LARGEST as u64) as usize,
+            largest: identity.largest.min(MAX_REQUEST as u64) as usize,
         };
         let has_cache = identity.has_cache;
         Ok(Disk { controller, info, namespace: number, queue, has_cache, state: SpinLock::new(state) })
@@ -314,8 +314,8 @@ impl<H: Hardware> BlockDevice for Disk<H> {
         true
     }
 
-    fn on_interrupt(&self, poller: Poller) -> Result<()> {
-        self.controller.hardware.connect(self.queue, poller)
+    fn on_interrupt(&self, work: DeferredWork) -> Result<()> {
+        self.controller.hardware.connect(self.queue, work)
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::controller::Hardware;
 use crate::register::*;
 use abi::Result;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::vec;
@@ -369,7 +369,7 @@ impl Hardware for Model {
         Some(queue)
     }
 
-    fn connect(&self, _: u16, _: Poller) -> Result<()> {
+    fn connect(&self, _: u16, _: DeferredWork) -> Result<()> {
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_blockdev::BlockDevice;
 use api_lock::SpinLock;
-use api_sched::{Poller, Waiter};
+use api_sched::{DeferredWork, Waiter};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use plat_pc::messages::{CAPABILITY_MSIX, MessageTable};
 use plat_pc::pci::Function;
@@ -31,7 +31,7 @@ const SELDOM_NS: u64 = 1_000_000_000;
 
 /// Looks for completions after a while.
 struct Alarm {
-    poller: Poller,
+    work: DeferredWork,
     has_message: bool,
     is_set: AtomicBool,
     delay_ns: AtomicU64,
@@ -40,7 +40,7 @@ struct Alarm {
 impl Waiter for Alarm {
     fn wake(&self, _: Events) {
         self.is_set.store(false, Ordering::Relaxed);
-        api_sched::raise(self.poller);
+        api_sched::raise(self.work);
     }
 }
 
@@ -97,9 +97,9 @@ fn messages(function: Function) -> Option<MessageTable> {
 }
 
 /// Interrupt context. A message needs no acknowledgement.
-fn interrupt(poller: usize) {
-    // SAFETY: `connect` registered a poller that lives for ever.
-    api_sched::raise(unsafe { *(poller as *const Poller) });
+fn interrupt(work: usize) {
+    // SAFETY: `connect` registered deferred work that lives for ever.
+    api_sched::raise(unsafe { *(work as *const DeferredWork) });
 }
 
 impl Hardware for Pci {
@@ -140,9 +140,9 @@ impl Hardware for Pci {
         }
     }
 
-    fn connect(&self, queue: u16, poller: Poller) -> Result<()> {
+    fn connect(&self, queue: u16, work: DeferredWork) -> Result<()> {
         let vector = self.message(queue).and_then(|entry| {
-            let target = Box::leak(Box::new(poller));
+            let target = Box::leak(Box::new(work));
             let vector = plat_pc::allocate_vector(interrupt, core::ptr::from_ref(target) as usize);
             Some((entry, vector.ok()?))
         });
@@ -152,7 +152,7 @@ impl Hardware for Pci {
             messages.set(entry, vector);
         }
         let alarm = Arc::new(Alarm {
-            poller,
+            work,
             has_message: vector.is_some(),
             is_set: AtomicBool::new(false),
             delay_ns: AtomicU64::new(DELAY_NS),

@@ -8,10 +8,10 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_blockdev::{BlockDevice, Completion, Info, LARGEST, Operation, QUEUE, Request, SECTOR};
+use api_blockdev::{BlockDevice, Completion, Info, MAX_REQUEST, Operation, QUEUE, Request, SECTOR};
 use api_lock::SpinLock;
 use api_mem::Gather;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 
 /// Feature bits (5.2.3).
 const F_SEG_MAX: u64 = 1 << 2;
@@ -36,7 +36,7 @@ const SEG_MAX: usize = 12;
 /// Descriptors of the queue: a burst of requests of one page each, or some of the largest.
 const QUEUE_SIZE: u16 = 256;
 /// Header, status, and the pages of the largest request where it does not begin with one.
-const MAX_AREAS: usize = 2 + LARGEST / PAGE_SIZE + 1;
+const MAX_AREAS: usize = 2 + MAX_REQUEST / PAGE_SIZE + 1;
 
 /// What of a request is not data (`struct virtio_blk_req`): the device reads the header and writes the status.
 #[repr(C)]
@@ -117,7 +117,7 @@ pub fn start(device: Device) -> Result<Arc<Disk>> {
         sectors: device.config_u64(CAPACITY),
         sector_size: SECTOR,
         read_only: features & F_RO != 0,
-        largest: LARGEST.min(pages * PAGE_SIZE),
+        largest: MAX_REQUEST.min(pages * PAGE_SIZE),
     };
     Ok(Arc::new(Disk { info, can_flush: features & F_FLUSH != 0, device, state: SpinLock::new(state) }))
 }
@@ -209,8 +209,8 @@ impl BlockDevice for Disk {
         state.answered.is_empty() && !state.queue.is_broken() && state.queue.enable_interrupts()
     }
 
-    fn on_interrupt(&self, poller: Poller) -> Result<()> {
-        self.device.on_interrupt(poller)?;
+    fn on_interrupt(&self, work: DeferredWork) -> Result<()> {
+        self.device.on_interrupt(work)?;
         self.device.start();
         Ok(())
     }

@@ -120,7 +120,7 @@ pub fn start(device: Device) -> Result<()> {
         // A queue of this size that is empty has room.
         let _ = control.receive.give(alloc::vec![0; CONTROL_BYTES], true);
     }
-    device.on_interrupt(api_sched::add_poller(poll))?;
+    device.on_interrupt(api_sched::add_deferred_work(poll))?;
     control.receive.queue.enable_interrupts();
     device.start();
     control.receive.queue.notify();

@@ -4,7 +4,7 @@
 use crate::{Queue, feature, mmio::Mmio, pci::Pci};
 use abi::{Result, errno::EIO, errno::ENODEV};
 use alloc::vec::Vec;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use core::sync::atomic::{AtomicU8, Ordering};
 use plat_pc::Windows;
 
@@ -99,9 +99,9 @@ impl Device {
         on!(self, t => t.make_queue(index, most, event_index))
     }
 
-    /// Interrupts raise `poller` from now on: call before [`Device::start`], once.
-    pub fn on_interrupt(&self, poller: Poller) -> Result<()> {
-        on!(self, t => t.on_interrupt(poller))
+    /// Interrupts raise `work` from now on: call before [`Device::start`], once.
+    pub fn on_interrupt(&self, work: DeferredWork) -> Result<()> {
+        on!(self, t => t.on_interrupt(work))
     }
 
     /// The driver is ready.

@@ -26,7 +26,7 @@ pub fn start(device: Device) -> Result<()> {
     let mut buffer = Box::new([0; BYTES]);
     // SAFETY: the buffer is kept in SOURCES, untouched, until the answer came.
     unsafe { queue.add(&[], &[Area::of_mut(&mut buffer[..])], 0) }.map_err(|_| EIO)?;
-    device.on_interrupt(api_sched::add_poller(poll))?;
+    device.on_interrupt(api_sched::add_deferred_work(poll))?;
     queue.enable_interrupts();
     device.start();
     queue.notify();

@@ -2,7 +2,7 @@
 //! virtio 1.2: finding devices, the transports (memory-mapped and PCI), queues, and the drivers.
 //!
 //! A driver gets a [`Device`], negotiates with [`Device::begin`], makes its queues with [`Device::queue`], registers
-//! the poller that interrupts raise with [`Device::on_interrupt`], and calls [`Device::start`]. Everything a device
+//! the deferred work that interrupts raise with [`Device::on_interrupt`], and calls [`Device::start`]. Everything a device
 //! writes is untrusted: [`Queue`] checks every index and length before it hands them up.
 //!
 //! Invariants this crate owns: memory given to a device lies in the kernel heap (physically contiguous, seen at

@@ -6,7 +6,7 @@ use crate::queue::Queue;
 use abi::Result;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use plat_pc::{Line, VirtioWindow, physical_to_virtual};
 
 const MAGIC: usize = 0x00;
@@ -147,9 +147,9 @@ impl Mmio {
         Ok(queue)
     }
 
-    pub fn on_interrupt(&self, poller: Poller) -> Result<()> {
+    pub fn on_interrupt(&self, work: DeferredWork) -> Result<()> {
         // Lives as long as the machine.
-        let target = Box::leak(Box::new(Target { base: self.base, poller }));
+        let target = Box::leak(Box::new(Target { base: self.base, work }));
         plat_pc::route(self.line, interrupt, core::ptr::from_ref(target) as usize)
     }
 
@@ -177,15 +177,15 @@ impl Mmio {
 
 struct Target {
     base: u64,
-    poller: Poller,
+    work: DeferredWork,
 }
 
-/// Interrupt context. The line is acknowledged before the poller looks at the queues, so what the device adds later
+/// Interrupt context. The line is acknowledged before the deferred work looks at the queues, so what the device adds later
 /// raises it again. The line is the device's own, so its status is not read first: each register costs an exit to the
 /// monitor, and acknowledging what is not there changes nothing.
 fn interrupt(target: usize) {
     // SAFETY: `on_interrupt` registered a target that lives for ever.
     let target = unsafe { &*(target as *const Target) };
     write(target.base, INTERRUPT_ACKNOWLEDGE, USED_BUFFER | CONFIGURATION_CHANGED);
-    api_sched::raise(target.poller);
+    api_sched::raise(target.work);
 }

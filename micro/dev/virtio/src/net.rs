@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_netdev::{BUFFER_SIZE, Buffer, HEADROOM, Incoming, Info, NetDevice, Outgoing};
-use api_sched::Poller;
+use api_sched::DeferredWork;
 
 /// Feature bits (5.1.3).
 const F_CSUM: u64 = 1 << 0;
@@ -43,7 +43,7 @@ const FIRST_BUFFERS: usize = 65_562usize.div_ceil(BUFFER_SIZE);
 /// References to payload in a packet: 64 KiB in pages would be 16.
 const FRAGMENTS: usize = 17;
 /// Largest IP packet.
-const LARGEST: usize = 65_535;
+const MAX_PACKET: usize = 65_535;
 /// Smallest MTU that is believed (RFC 791).
 const MTU_LEAST: usize = 576;
 
@@ -107,7 +107,7 @@ pub fn start(device: Device, offloads: bool) -> Result<Arc<Network>> {
         mtu: mtu.clamp(MTU_LEAST, most),
         queues: 1,
         transmit_checksum: checksum,
-        segmentation: if checksum && features & F_HOST_TSO4 != 0 { LARGEST } else { 0 },
+        segmentation: if checksum && features & F_HOST_TSO4 != 0 { MAX_PACKET } else { 0 },
         segments_ipv6: features & F_HOST_TSO6 != 0,
         fragments: FRAGMENTS,
         headroom: header,
@@ -353,13 +353,13 @@ impl NetDevice for Network {
         self.receive.lock().queue.enable_interrupts()
     }
 
-    fn on_interrupt(&self, poller: Poller) {
+    fn on_interrupt(&self, work: DeferredWork) {
         let mut started = self.started.lock();
         if *started {
             return;
         }
         *started = true;
-        if let Err(e) = self.device.on_interrupt(poller) {
+        if let Err(e) = self.device.on_interrupt(work) {
             log::error!("virtio network: no interrupt ({e:?}): packets arrive only when the program calls");
         }
         self.device.start();

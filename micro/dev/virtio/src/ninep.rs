@@ -58,7 +58,7 @@ pub fn start(device: Device) -> Result<Arc<Channel>> {
     let length = device.config_u16(0).min(TAG_MAX);
     let tag: Vec<u8> = (0..usize::from(length)).map(|i| device.config_u8(2 + i)).collect();
     let mut queue = device.queue(0, QUEUE_SIZE, features)?;
-    device.on_interrupt(api_sched::add_poller(poll))?;
+    device.on_interrupt(api_sched::add_deferred_work(poll))?;
     queue.enable_interrupts();
     device.start();
     let state = State { queue, pending: Vec::new(), blocked_senders: Vec::new() };

@@ -6,7 +6,7 @@ use crate::queue::Queue;
 use abi::{Result, errno::ENODEV};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use api_sched::Poller;
+use api_sched::DeferredWork;
 use plat_pc::messages::{CAPABILITY_MSIX, MessageTable};
 use plat_pc::{pci::Function, physical_to_virtual};
 
@@ -167,9 +167,9 @@ impl Pci {
         Ok(queue)
     }
 
-    pub fn on_interrupt(&self, poller: Poller) -> Result<()> {
+    pub fn on_interrupt(&self, work: DeferredWork) -> Result<()> {
         // Lives as long as the machine.
-        let target = Box::leak(Box::new(poller));
+        let target = Box::leak(Box::new(work));
         let vector = plat_pc::allocate_vector(interrupt, core::ptr::from_ref(target) as usize)?;
         self.messages.set(0, vector);
         self.messages.enable();
@@ -207,7 +207,7 @@ impl Pci {
 }
 
 /// Interrupt context. A message needs no acknowledgement.
-fn interrupt(poller: usize) {
-    // SAFETY: `on_interrupt` registered a poller that lives for ever.
-    api_sched::raise(unsafe { *(poller as *const Poller) });
+fn interrupt(work: usize) {
+    // SAFETY: `on_interrupt` registered deferred work that lives for ever.
+    api_sched::raise(unsafe { *(work as *const DeferredWork) });
 }

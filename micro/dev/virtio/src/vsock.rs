@@ -63,7 +63,7 @@ pub fn start(device: Device) -> Result<()> {
         spare.push(buffer()?);
     }
     let endpoint = Endpoint::new(device.config_u64(GUEST_CID), END_PORT)?;
-    device.on_interrupt(api_sched::add_poller(poll))?;
+    device.on_interrupt(api_sched::add_deferred_work(poll))?;
     receive.queue.enable_interrupts();
     device.start();
     receive.queue.notify();
@@ -76,7 +76,7 @@ pub fn start(device: Device) -> Result<()> {
         _events: events,
         _device: device,
     });
-    // What came before it was known here raised the poller for nothing.
+    // What came before it was known here raised the deferred work for nothing.
     poll();
     Ok(())
 }

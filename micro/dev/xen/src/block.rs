@@ -13,7 +13,7 @@ use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request, SECTOR};
 use api_lock::SpinLock;
 use api_mem::{Gather, PageFrame};
-use api_sched::{Poller, PollerSlot};
+use api_sched::{DeferredWork, DeferredWorkSlot};
 use core::sync::atomic::{AtomicBool, Ordering};
 use plat_pc::xen::{Page, event};
 
@@ -34,7 +34,7 @@ const UNSUPPORTED: u16 = 0xfffe;
 /// Of `info` in the other end's folder.
 const VDISK_READONLY: u32 = 4;
 
-static POLLERS: [PollerSlot; MAX_DISKS] = [const { PollerSlot::new() }; MAX_DISKS];
+static DEFERRED_WORK: [DeferredWorkSlot; MAX_DISKS] = [const { DeferredWorkSlot::new() }; MAX_DISKS];
 
 /// A request that the other end has, with the memory that it reads to.
 struct InFlight {
@@ -258,12 +258,12 @@ impl BlockDevice for Disk {
         state.answered.is_empty() && !state.is_broken && state.ring.arm().unwrap_or(false)
     }
 
-    fn on_interrupt(&self, poller: Poller) -> Result<()> {
-        POLLERS[self.index].set(poller);
+    fn on_interrupt(&self, work: DeferredWork) -> Result<()> {
+        DEFERRED_WORK[self.index].set(work);
         if self.listens.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        event::listen(self.channel, |index| POLLERS[index].raise(), self.index)
+        event::listen(self.channel, |index| DEFERRED_WORK[index].raise(), self.index)
     }
 }
 

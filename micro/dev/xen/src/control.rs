@@ -4,7 +4,7 @@
 
 use crate::store::{Channel, Store};
 use api_boot::Status;
-use api_sched::PollerSlot;
+use api_sched::DeferredWorkSlot;
 use core::sync::atomic::{AtomicU32, Ordering};
 use plat_pc::xen::{self, event, shared};
 
@@ -48,7 +48,7 @@ pub fn store() -> Option<&'static Store<Wire>> {
     *STORE.lock()
 }
 
-static ASKS: PollerSlot = PollerSlot::new();
+static ASKS: DeferredWorkSlot = DeferredWorkSlot::new();
 
 /// Opens xenstore, and heeds what dom0 asks for. On other computers nothing.
 pub fn start() {
@@ -61,7 +61,7 @@ pub fn start() {
     place.push(Store::new(ring, Wire(channel)));
     let [store] = &*place.leak() else { return };
     *STORE.lock() = Some(store);
-    ASKS.set(api_sched::add_poller(heed));
+    ASKS.set(api_sched::add_deferred_work(heed));
     let listens = store.watch(ASKED).and_then(|()| event::listen(channel, |_| ASKS.raise(), 0));
     if let Err(e) = listens {
         log::error!("xenstore: dom0 cannot ask for the end: {e:?}");

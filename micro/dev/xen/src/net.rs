@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_netdev::{BUFFER_SIZE, Buffer, Incoming, Info, NetDevice, Outgoing};
-use api_sched::{Poller, PollerSlot};
+use api_sched::{DeferredWork, DeferredWorkSlot};
 use core::sync::atomic::{AtomicBool, Ordering};
 use plat_pc::xen::{Page, event};
 use receive::Receive;
@@ -28,11 +28,11 @@ const PAGES: usize = 128;
 /// References to payload in a packet; they are copied.
 const FRAGMENTS: usize = 17;
 /// Largest IP packet that is left to the other end to cut: with its Ethernet header it has a length of 16 bits.
-const LARGEST: usize = 65_535 - 14;
+const MAX_PACKET: usize = 65_535 - 14;
 /// Smallest MTU that is believed (RFC 791).
 const MTU_LEAST: usize = 576;
 
-static POLLER: PollerSlot = PollerSlot::new();
+static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
 
 pub struct Network {
     info: Info,
@@ -118,7 +118,7 @@ fn connect(device: &Device, offloads: bool) -> Result<Network> {
         mtu: mtu.unwrap_or(1500).clamp(MTU_LEAST, BUFFER_SIZE - 14),
         queues: 1,
         transmit_checksum: offloads,
-        segmentation: if cuts { LARGEST } else { 0 },
+        segmentation: if cuts { MAX_PACKET } else { 0 },
         // The other end is asked for IPv4 alone.
         segments_ipv6: false,
         fragments: FRAGMENTS,
@@ -200,12 +200,12 @@ impl NetDevice for Network {
         self.receive.lock().arm()
     }
 
-    fn on_interrupt(&self, poller: Poller) {
-        POLLER.set(poller);
+    fn on_interrupt(&self, work: DeferredWork) {
+        DEFERRED_WORK.set(work);
         if self.listens.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Err(e) = event::listen(self.channel, |_| POLLER.raise(), 0) {
+        if let Err(e) = event::listen(self.channel, |_| DEFERRED_WORK.raise(), 0) {
             log::error!(
                 "xen: no event channel for the network ({e:?}): packets arrive only when the program calls"
             );

@@ -69,7 +69,7 @@ impl Terminal for Console {
     }
 }
 
-/// Takes what arrived and wakes readers. A poller of the scheduler: called before the processor idles and after
+/// Takes what arrived and wakes readers. Deferred work of the scheduler: called before the processor idles and after
 /// interrupts; does nothing while nobody waits for input of a plain console.
 pub fn poll_console() {
     if machine().is_terminal || !CONSOLE.queue.is_empty() {

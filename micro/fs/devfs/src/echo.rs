@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 
 /// Echo that waits (Linux' N_TTY_BUF_SIZE); more is lost.
-const MOST: usize = 4096;
+const MAX_BYTES: usize = 4096;
 /// So much is shown without waiting for the end of what came in (Linux' ECHO_COMMIT_WATERMARK).
 const AT_ONCE: usize = 256;
 
@@ -44,7 +44,7 @@ impl Screen {
 
     /// A step more to be shown; lost where there is no room.
     pub fn push(&mut self, step: Step) {
-        if self.waiting.len() < MOST && self.waiting.reserve_fallibly(1).is_ok() {
+        if self.waiting.len() < MAX_BYTES && self.waiting.reserve_fallibly(1).is_ok() {
             self.waiting.push(step);
         }
     }

@@ -29,7 +29,7 @@ use core::any::Any;
 use ordered::Map;
 
 /// Most pairs (Linux' NR_UNIX98_PTY_MAX).
-pub const MOST: u32 = 4096;
+pub const MAX_PAIRS: u32 = 4096;
 /// What one side wrote and the other has no room for (Linux' tty_buffer_set_limit of ptys).
 const PENDING: usize = 8192;
 /// What the master can read at once.
@@ -368,7 +368,7 @@ fn in_pieces(
 /// A new pair; the slave belongs to `owner`.
 fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>> {
     let mut pairs = PAIRS.lock();
-    let number = (0..MOST).find(|n| !pairs.all.contains_key(n)).ok_or(ENOSPC)?;
+    let number = (0..MAX_PAIRS).find(|n| !pairs.all.contains_key(n)).ok_or(ENOSPC)?;
     let now = Timespec::now();
     let pair = Arc::new(Pair {
         number,
@@ -772,7 +772,7 @@ impl Inode for Directory {
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
         let pairs = PAIRS.lock();
-        let behind = u32::try_from(from).unwrap_or(MOST);
+        let behind = u32::try_from(from).unwrap_or(MAX_PAIRS);
         let entry = |number: u32| DirEntry {
             name: format!("{number}").into_bytes(),
             inode: u64::from(number) + 3,

@@ -33,7 +33,7 @@ impl Device {
         let mut done = Vec::new();
         done.reserve_exact_fallibly(QUEUE).map_err(|_| ENOMEM)?;
         let info = device.info();
-        device.on_interrupt(api_sched::add_poller(interrupted))?;
+        device.on_interrupt(api_sched::add_deferred_work(interrupted))?;
         let (next, done) = (AtomicU64::new(0), SpinLock::new(done));
         Ok(Arc::new(Device { device, info, next, done, writers: AtomicU32::new(0) }))
     }

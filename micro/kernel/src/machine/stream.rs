@@ -160,7 +160,7 @@ pub mod files {
     use virtio::vsock::Stream;
 
     /// Largest message in either direction.
-    const LARGEST: usize = 512 << 10;
+    const MAX_MESSAGE: usize = 512 << 10;
     /// Bytes of a message's length, which counts itself, and of the shortest message.
     const SIZE: usize = 4;
     const SHORTEST: usize = 7;
@@ -235,7 +235,7 @@ pub mod files {
         let mut size = [0; SIZE];
         stream.read_exact(&mut size, u64::MAX)?;
         let length = u32::from_le_bytes(size) as usize;
-        if !(SHORTEST..=LARGEST).contains(&length) {
+        if !(SHORTEST..=MAX_MESSAGE).contains(&length) {
             log::error!("9p: the host's server sent {length} bytes as a message: the directory is gone");
             return Err(EIO);
         }
@@ -285,7 +285,7 @@ pub mod files {
         }
 
         fn largest(&self) -> usize {
-            LARGEST
+            MAX_MESSAGE
         }
     }
 }

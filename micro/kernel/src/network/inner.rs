@@ -8,7 +8,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_sched::{Poller, PollerSlot, TimerId, Waiter};
+use api_sched::{DeferredWork, DeferredWorkSlot, TimerId, Waiter};
 use api_socket::Family;
 use core::sync::atomic::{AtomicBool, Ordering};
 use tcpip::ip::Loopback;
@@ -16,17 +16,17 @@ use tcpip::stack::{Host, Net, Next};
 
 /// All of them that are there.
 static ALL: SpinLock<Vec<Weak<Net>>> = SpinLock::new(Vec::new());
-static POLLER: PollerSlot = PollerSlot::new();
+static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
 /// The same, for work that is put off.
-static LATER: SpinLock<Option<Poller>> = SpinLock::new(None);
+static LATER: SpinLock<Option<DeferredWork>> = SpinLock::new(None);
 static IS_POLLING: AtomicBool = AtomicBool::new(false);
 /// A timer is set that ends the putting off.
 static BACKSTOP: AtomicBool = AtomicBool::new(false);
 
 pub fn register() {
-    let poller = api_sched::add_poller(poll);
-    POLLER.set(poller);
-    *LATER.lock() = Some(poller);
+    let work = api_sched::add_deferred_work(poll);
+    DEFERRED_WORK.set(work);
+    *LATER.lock() = Some(work);
     api_socket::register_maker(another);
 }
 
@@ -48,8 +48,8 @@ fn poll() {
 
 /// Has the rest done when the program pauses, and soon: frames that go round in circles leave time for programs.
 fn put_off() {
-    if let Some(poller) = *LATER.lock() {
-        api_sched::defer(poller);
+    if let Some(work) = *LATER.lock() {
+        api_sched::defer(work);
     }
     if !BACKSTOP.swap(true, Ordering::Relaxed) {
         api_sched::add_timer(api_plat::now_ns() + BACKSTOP_NS, Arc::new(Backstop));
@@ -61,7 +61,7 @@ struct Backstop;
 impl Waiter for Backstop {
     fn wake(&self, _: Events) {
         BACKSTOP.store(false, Ordering::Relaxed);
-        POLLER.raise();
+        DEFERRED_WORK.raise();
     }
 }
 
@@ -69,7 +69,7 @@ struct Alarm;
 
 impl Waiter for Alarm {
     fn wake(&self, _: Events) {
-        POLLER.raise();
+        DEFERRED_WORK.raise();
     }
 }
 
@@ -92,7 +92,7 @@ impl Host for Inner {
         if IS_POLLING.load(Ordering::Relaxed) {
             put_off();
         } else {
-            POLLER.raise();
+            DEFERRED_WORK.raise();
         }
     }
 

@@ -67,7 +67,7 @@ pub(crate) struct Mirror {
     is_whole: bool,
     stale: Stale,
     /// Pages that are shown as soon as the space is active for the first time.
-    expected: [u64; Written::MOST],
+    expected: [u64; Written::MAX],
     expects: usize,
     /// It was active before.
     was_active: bool,
@@ -76,14 +76,14 @@ pub(crate) struct Mirror {
 /// Ranges of a space that is not active, of which the host may show what is no longer true.
 #[derive(Default)]
 struct Stale {
-    ranges: [(u64, u64); Stale::MOST],
+    ranges: [(u64, u64); Stale::MAX],
     count: usize,
     /// There were too many: everything is.
     all: bool,
 }
 
 impl Stale {
-    const MOST: usize = 16;
+    const MAX: usize = 16;
 
     fn add(&mut self, start: u64, end: u64) {
         if let Some((from, to)) = self.ranges[..self.count].last_mut()
@@ -91,7 +91,7 @@ impl Stale {
             && end >= *from
         {
             (*from, *to) = ((*from).min(start), (*to).max(end));
-        } else if self.count < Stale::MOST {
+        } else if self.count < Stale::MAX {
             self.ranges[self.count] = (start, end);
             self.count += 1;
         } else {
@@ -365,7 +365,7 @@ impl Pager for Mirror {
 
     fn new() -> Result<Self> {
         let (tables, stale) = (Tables::new()?, Stale::default());
-        let expected = [0; Written::MOST];
+        let expected = [0; Written::MAX];
         Ok(Mirror {
             tables,
             run: Run::NOTHING,

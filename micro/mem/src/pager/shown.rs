@@ -78,7 +78,7 @@ pub(super) struct Shown {
 
 impl Shown {
     /// A program that has more runs has other costs than those of a fork. 4 KiB for each host process.
-    pub const MOST: usize = 128;
+    pub const MAX: usize = 128;
 
     /// Nothing is shown.
     pub const fn new() -> Shown {
@@ -147,8 +147,8 @@ impl Shown {
             (pieces[count], count) = (run, count + 1);
         }
         // All of its memory at once, with room for the pieces that are left: it never moves.
-        let is_too_long = self.runs.len() - (behind - first) + count > Self::MOST;
-        if is_too_long || self.runs.reserve_exact_fallibly(Self::MOST - self.runs.len()).is_err() {
+        let is_too_long = self.runs.len() - (behind - first) + count > Self::MAX;
+        if is_too_long || self.runs.reserve_exact_fallibly(Self::MAX - self.runs.len()).is_err() {
             return self.lose();
         }
         self.runs.splice(first..behind, pieces[..count].iter().copied());
@@ -228,10 +228,10 @@ mod tests {
     #[test]
     fn a_record_with_too_many_runs_is_lost_until_nothing_is_shown() {
         let mut shown = Shown::new();
-        for page in 0..Shown::MOST as u64 {
+        for page in 0..Shown::MAX as u64 {
             shown.add(run(10 + 2 * page, page, 1, RW));
         }
-        assert_eq!(runs(&shown).len(), Shown::MOST);
+        assert_eq!(runs(&shown).len(), Shown::MAX);
         // In place of another one it fits.
         shown.add(run(12, 9_000, 1, Prot::READ));
         assert!(shown.known().is_some());
@@ -242,7 +242,7 @@ mod tests {
         shown.clear();
         assert_eq!(runs(&shown), []);
         // The middle of a run is taken away.
-        for page in 0..Shown::MOST as u64 {
+        for page in 0..Shown::MAX as u64 {
             shown.add(run(10 + 4 * page, 1_000 * page, 3, RW));
         }
         shown.remove(11 * PAGE, 12 * PAGE);

@@ -341,7 +341,7 @@ fn run(seed: u64, processes: usize, most: usize, steps: u32) {
             14 => program.clean(range),
             15 if programs.len() < 5 => {
                 let pages = programs[active].pages.keys().copied();
-                let copied: Vec<u64> = pages.filter(|_| random.below(40) == 0).take(Written::MOST).collect();
+                let copied: Vec<u64> = pages.filter(|_| random.below(40) == 0).take(Written::MAX).collect();
                 let child = programs[active].fork(&copied);
                 programs.push(child);
             }
@@ -393,7 +393,7 @@ fn what_a_space_lost_in_the_middle_of_many_runs_is_not_shown_when_it_takes_them_
     let mut parent = Program::new();
     parent.mirror.activate();
     // As many runs as a record has room for: it is lost when the second one becomes two.
-    let starts: Vec<u64> = (0..Shown::MOST as u64 - 1).map(|i| BASE + 4 * i * PAGE).collect();
+    let starts: Vec<u64> = (0..Shown::MAX as u64 - 1).map(|i| BASE + 4 * i * PAGE).collect();
     starts.iter().for_each(|start| parent.map((*start, start + 3 * PAGE), 1));
     let mut child = parent.fork(&[]);
     starts.iter().for_each(|start| child.unmap((start + PAGE, start + 2 * PAGE)));

@@ -16,7 +16,7 @@ const MAX_DATAGRAMS: usize = 32;
 const MAX_BYTES: usize = 256 * 1024;
 /// RFC 1122 3.3.2 asks for 60 to 120 s; Linux uses 30 s.
 const TIMEOUT_NS: u64 = 30_000_000_000;
-const LARGEST: usize = 65_535;
+const MAX_DATAGRAM: usize = 65_535;
 
 type Key = (Ipv4Addr, Ipv4Addr, u8, u32);
 
@@ -87,7 +87,7 @@ impl Reassembly {
         }
         let end = part.offset + payload.len();
         // All but the last are multiples of 8 bytes long.
-        if end > LARGEST || payload.is_empty() || (part.more && !payload.len().is_multiple_of(8)) {
+        if end > MAX_DATAGRAM || payload.is_empty() || (part.more && !payload.len().is_multiple_of(8)) {
             self.failures += 1;
             return None;
         }

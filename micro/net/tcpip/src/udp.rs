@@ -22,7 +22,7 @@ use api_socket::settings::{self, local_ports};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Largest payload.
-pub const LARGEST: usize = 65_535 - wire::IPV4 - wire::UDP;
+pub const MAX_PAYLOAD: usize = 65_535 - wire::IPV4 - wire::UDP;
 /// Bookkeeping counted for each datagram besides its buffer.
 const OVERHEAD: usize = 256;
 const MAX_ERRORS: usize = 16;
@@ -416,7 +416,7 @@ impl Udp {
     ) -> Result<()> {
         let socket = self.socket(id)?;
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
-        if bytes.len() > LARGEST {
+        if bytes.len() > MAX_PAYLOAD {
             return Err(EMSGSIZE);
         }
         let destination = Ip::destination(*to.ip(), socket.local.map(|local| *local.ip()));

@@ -6,7 +6,7 @@ use crate::garbage;
 use abi::Events;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
-use api_sched::{PollerSlot, Waiter};
+use api_sched::{DeferredWorkSlot, Waiter};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// After a search there is none for this many times as long as it took. A program that closes one of a million sockets in
@@ -15,7 +15,7 @@ const REST: u64 = 16;
 /// What takes less is done at once the next time too.
 const SHORT_NS: u64 = 1_000_000;
 
-static COLLECTOR: PollerSlot = PollerSlot::new();
+static COLLECTOR: DeferredWorkSlot = DeferredWorkSlot::new();
 static NOT_BEFORE_NS: AtomicU64 = AtomicU64::new(0);
 /// Made once, so that nothing is allocated when garbage is to be collected.
 static TIMER: SpinLock<Option<Arc<Timer>>> = SpinLock::new(None);
@@ -59,7 +59,7 @@ fn schedule() {
 
 pub fn register() {
     *TIMER.lock() = Some(Arc::new(Timer));
-    COLLECTOR.set(api_sched::add_poller(run));
+    COLLECTOR.set(api_sched::add_deferred_work(run));
     garbage::schedule_with(schedule);
     api_socket::register_reclaim(reclaim);
 }

@@ -89,7 +89,7 @@ const PACKET: &[Member] = &[
 const FAULT: &[Member] = &[n("address", 8, 8), n("ip", 16, 8), n("error_code", 24, 8)];
 
 /// The largest context in bytes.
-pub const LARGEST: usize = 168;
+pub const MAX_SIZE: usize = 168;
 
 impl Context {
     pub const ALL: [Context; 7] = [

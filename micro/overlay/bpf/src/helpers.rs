@@ -292,7 +292,7 @@ const EAGAIN: i64 = 11;
 /// Bytes that are copied at a time between memories.
 const CHUNK: usize = 256;
 /// Frames of a stack that are looked at.
-const DEEPEST: usize = 127;
+const MAX_FRAMES: usize = 127;
 
 fn answer(result: Result<(), MapError>) -> u64 {
     result.map_or_else(|e| negative(e.errno()), |()| 0)
@@ -359,7 +359,7 @@ pub(crate) fn invoke(
         }
         id::GET_STACKID => {
             let (_, map) = map(1)?;
-            let mut stack = [0; DEEPEST];
+            let mut stack = [0; MAX_FRAMES];
             let flags = args[2];
             if flags & !0x7ff != 0 {
                 return Ok(negative(EINVAL));
@@ -373,7 +373,7 @@ pub(crate) fn invoke(
             }
         }
         id::GET_STACK => {
-            let mut stack = [0; DEEPEST];
+            let mut stack = [0; MAX_FRAMES];
             let n = environment.stack(memory.context(), &mut stack, args[3] & 0x100 != 0);
             let skip = (args[3] as usize & 0xff).min(n);
             let n = (n - skip).min((args[2] / 8) as usize);

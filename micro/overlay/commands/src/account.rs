@@ -10,7 +10,7 @@ use api_overlay::Failure;
 use task::process::Credentials;
 
 /// Longest file of accounts that is read.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// Whom a program runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ fn read(tree: &Tree, path: &[u8]) -> String {
     let mut piece = [0; 512];
     while let Ok(count @ 1..) = file.read(bytes.len() as u64, &mut Sink::kernel(&mut piece)) {
         bytes.extend_from_slice(&piece[..count]);
-        if bytes.len() > MOST {
+        if bytes.len() > MAX_BYTES {
             break;
         }
     }

@@ -52,7 +52,7 @@ pub const COMMANDS: [Command; 3] = [
 
 /// Bytes moved at once: as many as a 9p message of ours holds are not worth the memory.
 const PIECE: usize = 64 << 10;
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 const STANDARD: &[u8] = b"-";
 
 fn cat(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
@@ -178,7 +178,7 @@ fn copy(
         FileType::Directory if !recursive => {
             Err(Failure::about(from).because("is a directory; -r copies directories").errno(EISDIR))
         }
-        FileType::Directory if depth >= DEEPEST => {
+        FileType::Directory if depth >= MAX_DEPTH => {
             Err(Failure::about(from).because("too many directories below each other"))
         }
         FileType::Directory => copy_directory(session, &dentry, from, to, depth, buffer),

@@ -32,7 +32,7 @@ pub const COMMANDS: [Command; 2] = [
     },
 ];
 
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Does `act` for each operand and reports what fails.
 fn each(
@@ -104,7 +104,7 @@ pub fn remove(
     if !recursive {
         return Err(Failure::about(path).because("is a directory; -r removes directories").errno(EISDIR));
     }
-    if depth >= DEEPEST {
+    if depth >= MAX_DEPTH {
         return Err(Failure::about(path).because("too many directories below each other"));
     }
     for name in names(&dentry, path)? {

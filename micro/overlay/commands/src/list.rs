@@ -33,7 +33,7 @@ pub const COMMANDS: [Command; 1] = [Command {
 /// Directories with more entries are not sorted: their names are not kept.
 const MAX_SORTED: usize = 4096;
 /// Directories below directories that `-R` follows: a tree has fewer.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 const LONG: [Column; 6] = [
     Column::left("mode", "MODE", 10),
@@ -126,7 +126,7 @@ impl Lister<'_> {
         }
         sort(&mut names, |a, b| a < b);
         self.rows(directory, Some(path), names)?;
-        if depth >= DEEPEST {
+        if depth >= MAX_DEPTH {
             return Ok(());
         }
         sort(&mut below, |a, b| a < b);

@@ -13,7 +13,7 @@ use overlay_commands::paths::Tree;
 use vfs::ops;
 
 /// Most files a program has open.
-const MOST: usize = 64;
+const MAX_FILES: usize = 64;
 /// Most bytes of one read or write (Linux' MAX_RW_COUNT is of this order).
 const PIECE: u64 = 1 << 30;
 /// Names handed out at once.
@@ -60,7 +60,7 @@ pub fn open(run: &Run, name: u64, flags: u64, permissions: u64) -> Result<u64> {
     let mut files = run.files.lock();
     let index = match files.0.iter().position(Option::is_none) {
         Some(index) => index,
-        None if files.0.len() == MOST => return Err(EMFILE),
+        None if files.0.len() == MAX_FILES => return Err(EMFILE),
         None => {
             files.0.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             files.0.push(None);

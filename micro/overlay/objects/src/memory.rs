@@ -16,7 +16,7 @@ const GUARD: u64 = 64 << 10;
 /// How often another place is tried when the application has something mapped in the region.
 const ATTEMPTS: u32 = 16;
 /// Most that all programs together have.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Blocks in use, by address: start and length.
 static BLOCKS: SpinLock<Vec<(u64, u64)>> = SpinLock::new(Vec::new());
@@ -109,7 +109,7 @@ impl Drop for Block {
 /// The lowest free place from `from` on.
 fn reserve(from: u64, length: u64) -> Result<u64> {
     let mut blocks = BLOCKS.lock();
-    if blocks.iter().map(|(_, length)| length).sum::<u64>() + length > MOST {
+    if blocks.iter().map(|(_, length)| length).sum::<u64>() + length > MAX_BYTES {
         return Err(ENOMEM);
     }
     let (mut at, mut index) = (from, 0);

@@ -16,7 +16,7 @@ use mem::Prot;
 use overlay_link::{Image, Input, Place, Plan};
 
 /// Programs that are kept.
-const MOST: usize = 32;
+const MAX_PROGRAMS: usize = 32;
 /// Zeros for the parts of a program that have no bytes.
 const ZEROS: [u8; 4096] = [0; 4096];
 
@@ -157,8 +157,8 @@ pub fn keep(program: &Arc<Program>) -> core::result::Result<(), Failure> {
     let (live, gone): (Vec<_>, Vec<_>) =
         programs.drain(..).partition(|other| other.block.is_live() && other.name != program.name);
     *programs = live;
-    let result = if programs.len() == MOST {
-        Err(Failure::new(&*program.name).because(format!("{MOST} programs are loaded; free some")))
+    let result = if programs.len() == MAX_PROGRAMS {
+        Err(Failure::new(&*program.name).because(format!("{MAX_PROGRAMS} programs are loaded; free some")))
     } else {
         programs.push(program.clone());
         Ok(())

@@ -7,7 +7,7 @@ use crate::load::{self, Active};
 use alloc::sync::Arc;
 use api_plat::Access;
 use api_trace::{Event, Leaves, Point};
-use bpf::context::{Context, LARGEST};
+use bpf::context::{Context, MAX_SIZE};
 use core::ops::RangeInclusive;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -36,7 +36,7 @@ pub fn context(point: Point) -> Context {
 }
 
 /// A structure that is being filled.
-struct Record([u8; LARGEST]);
+struct Record([u8; MAX_SIZE]);
 
 /// Priority of a thread with nice value 0, as Linux shows it.
 const PRIORITY: u32 = 120;
@@ -126,7 +126,7 @@ impl Record {
 fn hook(event: Event<'_>) {
     undisturbed(|| {
         let point = event.point();
-        let mut record = Record([0; LARGEST]);
+        let mut record = Record([0; MAX_SIZE]);
         record.fill(event);
         let mut at = FIRST[point as usize].load(Ordering::Relaxed);
         // SAFETY: what is linked stays until it was unlinked with interrupts off.
@@ -172,7 +172,7 @@ pub fn run_due(active: &Active, due: u64, least_ns: u64) -> u64 {
     }
     undisturbed(|| {
         active.hits.fetch_add(1, Ordering::Relaxed);
-        active.run(&[0; LARGEST]);
+        active.run(&[0; MAX_SIZE]);
     });
     now.saturating_add(active.address.max(least_ns))
 }

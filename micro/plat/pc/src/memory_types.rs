@@ -18,8 +18,8 @@ const VARIABLE_MAX: usize = 32;
 const ENABLED: u64 = 1 << 11;
 const CACHE_OFF: u64 = 1 << 30;
 
-const MOST: usize = 2 + FIXED.len() + 2 * VARIABLE_MAX;
-static VALUES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+const MAX_BOUNDS: usize = 2 + FIXED.len() + 2 * VARIABLE_MAX;
+static VALUES: [AtomicU64; MAX_BOUNDS] = [const { AtomicU64::new(0) }; MAX_BOUNDS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The registers that say it.

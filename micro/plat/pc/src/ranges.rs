@@ -5,17 +5,17 @@ use abi::PAGE_SIZE;
 use api_plat::MemoryRange;
 
 /// Most ranges kept; a PC's map has about a dozen.
-pub const MOST: usize = 32;
+pub const MAX_RANGES: usize = 32;
 
 /// Ascending, disjoint, non-empty ranges of whole pages.
 pub struct Ranges {
-    list: [MemoryRange; MOST],
+    list: [MemoryRange; MAX_RANGES],
     length: usize,
 }
 
 impl Ranges {
     pub const fn new() -> Ranges {
-        Ranges { list: [MemoryRange { start: 0, end: 0 }; MOST], length: 0 }
+        Ranges { list: [MemoryRange { start: 0, end: 0 }; MAX_RANGES], length: 0 }
     }
 
     pub fn as_slice(&self) -> &[MemoryRange] {
@@ -32,7 +32,7 @@ impl Ranges {
     }
 
     fn insert(&mut self, range: MemoryRange) {
-        if self.length == MOST {
+        if self.length == MAX_RANGES {
             return;
         }
         let at = self.as_slice().partition_point(|r| r.start < range.start);
@@ -94,10 +94,10 @@ mod tests {
     #[test]
     fn more_ranges_than_fit_are_left_out() {
         let mut ranges = Ranges::new();
-        for i in 0..MOST as u64 + 4 {
+        for i in 0..MAX_RANGES as u64 + 4 {
             ranges.add(i * 0x10_0000, i * 0x10_0000 + 0x2000);
         }
-        assert_eq!(ranges.as_slice().len(), MOST);
+        assert_eq!(ranges.as_slice().len(), MAX_RANGES);
         ranges.remove(0x1000, 0x1001);
         assert_eq!(pages(&ranges)[..2], [(0, 1), (0x100, 0x102)]);
     }

@@ -7,7 +7,7 @@
 //! changed is first replaced by one of these with the same bytes, which the filter allows for such pages alone.
 
 use crate::host::{self, MAP_SHARED, PROT_EXEC, PROT_READ};
-use crate::host_processes::{self, MOST};
+use crate::host_processes::{self, MAX_HOST_PROCESSES};
 use crate::memory;
 use abi::{PAGE_SIZE, Result, errno::EFAULT, errno::EINVAL, errno::ENOMEM};
 use api_lock::SpinLock;
@@ -38,7 +38,7 @@ static USES: SpinLock<[Use; PAGES]> = SpinLock::new([Use::Free; PAGES]);
 
 /// How many pages of the kernel's text have another one in their place, and how many of them each host process knows.
 static REPLACED: AtomicUsize = AtomicUsize::new(0);
-static KNOWN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+static KNOWN: [AtomicUsize; MAX_HOST_PROCESSES] = [const { AtomicUsize::new(0) }; MAX_HOST_PROCESSES];
 
 /// Host process `number` runs from here on: pages of text that were replaced meanwhile are replaced here too.
 pub fn arrive(number: usize) {

@@ -66,11 +66,11 @@ pub const SHARED_FUTEXES: [u32; 2] = [0, 1];
 pub const BARRIERS: [u32; 2] = [1 << 3, 1 << 5];
 
 /// Most instructions of the filter.
-pub const MOST: usize = 256;
+pub const MAX_INSTRUCTIONS: usize = 256;
 
 /// The filter while it is made.
 pub struct Filter {
-    code: [Instruction; MOST],
+    code: [Instruction; MAX_INSTRUCTIONS],
     length: usize,
 }
 
@@ -257,8 +257,10 @@ pub struct Machine {
 }
 
 pub fn filter(machine: &Machine) -> Filter {
-    let mut f =
-        Filter { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; MOST], length: 0 };
+    let mut f = Filter {
+        code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; MAX_INSTRUCTIONS],
+        length: 0,
+    };
     let end = (USER_END >> 32) as u32;
     f.must(ARCHITECTURE, Must::Be(X86_64));
     f.put(LOAD, NUMBER, 0, 0);

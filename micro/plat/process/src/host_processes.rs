@@ -8,7 +8,7 @@
 //! by a futex and takes over stack and registers, this one waits until it is wanted again. The wait uses no stack
 //! (`host_processes.s`), because the stack it came on is the next process' by then.
 //!
-//! They are made by the template ([`crate::template`]) when they are first wanted, [`MOST`] at most, and live as long as the
+//! They are made by the template ([`crate::template`]) when they are first wanted, [`MAX_HOST_PROCESSES`] at most, and live as long as the
 //! machine. A space that none of them shows any more gets the one that was left longest ago, and unmaps what is shown there of
 //! others and not its own.
 //!
@@ -29,11 +29,12 @@ use plat_x86::cpu::CPUS;
 use plat_x86::features;
 
 /// Most host processes, with the one that the machine was started as: number 0.
-pub const MOST: usize = api_plat::pages::MAX_PROCESSES;
+pub const MAX_HOST_PROCESSES: usize = api_plat::pages::MAX_PROCESSES;
 
 /// For each of their threads a futex, by [`turn_of`]: [`RUNS`] or one of the others.
 #[unsafe(no_mangle)]
-static unilith_turns: [AtomicU32; MOST * MAX_CPUS] = [const { AtomicU32::new(NOT_YET) }; MOST * MAX_CPUS];
+static unilith_turns: [AtomicU32; MAX_HOST_PROCESSES * MAX_CPUS] =
+    [const { AtomicU32::new(NOT_YET) }; MAX_HOST_PROCESSES * MAX_CPUS];
 /// So many may be made only to find what they show again.
 const FEW: usize = 4;
 /// It is another thread's turn, and this one is on its way to sleep.
@@ -45,18 +46,19 @@ pub const SLEEPS: u32 = 2;
 /// For each: not 0 when all pages of the program that it shows are to go. They are unmapped before a space is shown there again;
 /// with one processor it does that while it waits.
 #[unsafe(no_mangle)]
-static unilith_soiled: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+static unilith_soiled: [AtomicU32; MAX_HOST_PROCESSES] = [const { AtomicU32::new(0) }; MAX_HOST_PROCESSES];
 /// The end of the machine, which is the end of process 0: [`ENDS`] and the exit code.
 #[unsafe(no_mangle)]
 static unilith_machine_end: AtomicU32 = AtomicU32::new(0);
 const ENDS: u32 = 0x100;
 /// The numbers that the host has for their threads. The first one's is the process' as well.
-static THREADS: [Threads; MOST] = [const { [const { AtomicU32::new(0) }; MAX_CPUS] }; MOST];
+static THREADS: [Threads; MAX_HOST_PROCESSES] =
+    [const { [const { AtomicU32::new(0) }; MAX_CPUS] }; MAX_HOST_PROCESSES];
 type Threads = [AtomicU32; MAX_CPUS];
 /// The assembly takes the host process out of the number of a turn by a mask and a shift.
-pub const MASK: usize = MOST - 1;
-pub const SHIFT: u32 = MOST.ilog2();
-const _: () = assert!(MOST.is_power_of_two());
+pub const MASK: usize = MAX_HOST_PROCESSES - 1;
+pub const SHIFT: u32 = MAX_HOST_PROCESSES.ilog2();
+const _: () = assert!(MAX_HOST_PROCESSES.is_power_of_two());
 
 /// The number of the turn of a host process' thread for a processor.
 pub fn turn_of(process: usize, cpu: usize) -> usize {
@@ -65,9 +67,9 @@ pub fn turn_of(process: usize, cpu: usize) -> usize {
 
 struct Pool {
     /// For each process the space it shows; 0: none.
-    spaces: [u64; MOST],
+    spaces: [u64; MAX_HOST_PROCESSES],
     /// When it was last entered: a count.
-    entered: [u64; MOST],
+    entered: [u64; MAX_HOST_PROCESSES],
     count: u64,
     /// How many there are.
     made: usize,
@@ -78,8 +80,8 @@ struct Pool {
 }
 
 static POOL: SpinLock<Pool> = SpinLock::new(Pool {
-    spaces: [0; MOST],
-    entered: [0; MOST],
+    spaces: [0; MAX_HOST_PROCESSES],
+    entered: [0; MAX_HOST_PROCESSES],
     count: 0,
     made: 1,
     is_full: false,
@@ -136,7 +138,7 @@ impl Pool {
 
     /// Makes one more; false where there is none to be had.
     fn make(&mut self) -> bool {
-        if !self.is_full && self.made < MOST {
+        if !self.is_full && self.made < MAX_HOST_PROCESSES {
             match template::request(self.made) {
                 Ok(threads) => {
                     for (cpu, thread) in threads.into_iter().enumerate() {
@@ -247,7 +249,7 @@ fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) -> Option<
 }
 
 /// Which host processes a processor has been in since their page tables last lost the kernel's view of the archive.
-static SAW_ARCHIVE: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
+static SAW_ARCHIVE: [AtomicBool; MAX_HOST_PROCESSES] = [const { AtomicBool::new(false) }; MAX_HOST_PROCESSES];
 
 /// Takes the view of the archive from the page tables of every host process: the processor goes to those that have it. Kernel context,
 /// and the machine has nothing better to do.

@@ -7,7 +7,7 @@
 //! processor idles.
 
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
-use crate::host_processes::MOST as MAX_HOST;
+use crate::host_processes::MAX_HOST_PROCESSES as MAX_HOST;
 use crate::processors;
 use abi::errno::EAGAIN;
 use api_plat::{MAX_CPUS, TrapFrame, upcall};
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 use plat_x86::cpu::{self, CPUS, Cpu};
 
 /// Most watched descriptors: console, network, line, and volumes.
-const MOST: usize = 3 + crate::arguments::VOLUMES;
+const MAX_WATCHED: usize = 3 + crate::arguments::VOLUMES;
 /// How long a ready device waits at most while the program computes and packets keep coming.
 const TICK: u64 = 1_000_000;
 /// The same when there was nothing to notice for a while. A look is a signal, two calls and the host's timer, which in a
@@ -34,14 +34,14 @@ struct Entry {
     data: AtomicUsize,
 }
 
-static ENTRIES: [Entry; MOST] = [const {
+static ENTRIES: [Entry; MAX_WATCHED] = [const {
     Entry {
         fd: AtomicI32::new(-1),
         armed: AtomicBool::new(false),
         handler: AtomicPtr::new(core::ptr::null_mut()),
         data: AtomicUsize::new(0),
     }
-}; MOST];
+}; MAX_WATCHED];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// A request to stop hit the tracer; the timer, which comes soon, passes it on.
 pub static TRACED: AtomicBool = AtomicBool::new(false);
@@ -87,7 +87,7 @@ fn here() -> &'static Waits {
 }
 
 /// The processor that waits for the descriptors as well.
-static POLLER: AtomicU32 = AtomicU32::new(NOBODY);
+static DEFERRED_WORK: AtomicU32 = AtomicU32::new(NOBODY);
 const NOBODY: u32 = u32::MAX;
 /// When the next sample is taken; `u64::MAX` when none is.
 static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -104,7 +104,7 @@ pub struct Watch(usize);
 pub fn watch(fd: i32, handler: Handler, data: usize) -> Watch {
     let index = COUNT.load(Ordering::Relaxed);
     // The arguments name no more devices than that.
-    assert!(index < MOST, "more descriptors than devices");
+    assert!(index < MAX_WATCHED, "more descriptors than devices");
     let entry = &ENTRIES[index];
     entry.fd.store(fd, Ordering::Relaxed);
     entry.data.store(data, Ordering::Relaxed);
@@ -117,10 +117,10 @@ impl Watch {
     /// The handler is to be called, once, when the descriptor is readable, now or later.
     pub fn arm(&self) {
         let was_armed = ENTRIES[self.0].armed.swap(true, Ordering::Relaxed);
-        match POLLER.load(Ordering::Relaxed) {
+        match DEFERRED_WORK.load(Ordering::Relaxed) {
             NOBODY => ensure(api_plat::now_ns()),
             // It is to begin anew, with this one.
-            poller if !was_armed => api_plat::kick(poller),
+            work if !was_armed => api_plat::kick(work),
             _ => {}
         }
     }
@@ -196,7 +196,7 @@ fn arm(at: u64, now: u64) {
 /// Arms the timer for what is wanted while the program runs.
 fn ensure(now: u64) {
     let mut at = here().deadline.load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed));
-    if POLLER.load(Ordering::Relaxed) != NOBODY {
+    if DEFERRED_WORK.load(Ordering::Relaxed) != NOBODY {
         // Another processor hears of the descriptors at once.
         if at != u64::MAX {
             arm(at, now);
@@ -266,7 +266,7 @@ pub fn tick(hit: &TrapFrame) {
         // The wait comes back and does the rest.
         return;
     }
-    if POLLER.load(Ordering::Relaxed) == NOBODY && !wake_a_poller() {
+    if DEFERRED_WORK.load(Ordering::Relaxed) == NOBODY && !wake_a_poller() {
         look();
     }
     let now = crate::clock::now_in_signal();
@@ -302,14 +302,14 @@ pub fn sleeps(index: usize) -> bool {
 
 /// The armed descriptors.
 struct Ready {
-    descriptors: [PollFd; MOST],
-    entries: [u8; MOST],
+    descriptors: [PollFd; MAX_WATCHED],
+    entries: [u8; MAX_WATCHED],
     count: usize,
 }
 
 impl Ready {
     fn nothing() -> Ready {
-        Ready { descriptors: [PollFd::default(); MOST], entries: [0; MOST], count: 0 }
+        Ready { descriptors: [PollFd::default(); MAX_WATCHED], entries: [0; MAX_WATCHED], count: 0 }
     }
 
     fn gather() -> Ready {
@@ -382,7 +382,7 @@ fn unilith_plat_idle() {
     // A tick that was armed for the program ends the wait early, for nothing.
     while !cpu::work_is_wanted() {
         // One waits for the descriptors; the others would all be woken by each packet.
-        let polls = POLLER.load(Ordering::Relaxed) == NOBODY;
+        let polls = DEFERRED_WORK.load(Ordering::Relaxed) == NOBODY;
         let mut ready = if polls { Ready::gather() } else { Ready::nothing() };
         let here = here();
         let deadline = here.deadline.load(Ordering::Relaxed);
@@ -390,7 +390,7 @@ fn unilith_plat_idle() {
         let mut until = deadline;
         if polls {
             until = until.min(pause(now, deadline));
-            POLLER.store(api_plat::cpu(), Ordering::Relaxed);
+            DEFERRED_WORK.store(api_plat::cpu(), Ordering::Relaxed);
         }
         let limit = (until != u64::MAX).then(|| TimeSpec::of_ns(until.saturating_sub(now)));
         here.state.store(if polls { POLLS } else { SLEEPS }, Ordering::SeqCst);
@@ -412,7 +412,7 @@ fn unilith_plat_idle() {
         }
         here.state.store(RUNS, Ordering::SeqCst);
         if polls {
-            POLLER.store(NOBODY, Ordering::Relaxed);
+            DEFERRED_WORK.store(NOBODY, Ordering::Relaxed);
         }
         if found > 0 {
             ready.call();

@@ -45,7 +45,7 @@ static SHOWN: [AtomicU32; SLOTS as usize] = [const { AtomicU32::new(0) }; SLOTS 
 /// `Slots::fresh`.
 static FRESH: AtomicU64 = AtomicU64::new(0);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
-const _: () = assert!(host_processes::MOST <= u32::BITS as usize);
+const _: () = assert!(host_processes::MAX_HOST_PROCESSES <= u32::BITS as usize);
 
 /// The bit of the host process that runs.
 fn here() -> u32 {
@@ -84,7 +84,8 @@ pub fn is_seen(address: u64) -> bool {
 
 /// How many stacks were closed while other host processes showed them, and how many of those each has looked for.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
-static LOOKED_FOR: [AtomicU64; host_processes::MOST] = [const { AtomicU64::new(0) }; host_processes::MOST];
+static LOOKED_FOR: [AtomicU64; host_processes::MAX_HOST_PROCESSES] =
+    [const { AtomicU64::new(0) }; host_processes::MAX_HOST_PROCESSES];
 
 /// The host process runs from here on: it no longer shows stacks that were closed meanwhile.
 pub fn arrive() {

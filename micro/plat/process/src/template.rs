@@ -4,7 +4,7 @@
 //!
 //! The filter of the machine allows no process to be made, so that nobody has to say how many a kernel that was taken over
 //! could make. The template may make them, and cannot be taken over: it shares no memory with the machine, and all that the
-//! machine can do to it is to write to a socket. Each byte there makes one process, [`MOST`] at most whatever happens.
+//! machine can do to it is to write to a socket. Each byte there makes one process, [`MAX_HOST_PROCESSES`] at most whatever happens.
 //! A process that was made has the filter before it maps what the machine can write.
 //!
 //! All of them end with the machine: its first process is number 1 of a namespace of process numbers, whose end the host makes
@@ -14,7 +14,7 @@
 use crate::arguments::Arguments;
 use crate::filter::{Filter, SHARED_FUTEXES};
 use crate::host::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-use crate::host_processes::{self, MOST};
+use crate::host_processes::{self, MAX_HOST_PROCESSES};
 use crate::memory::Shares;
 use crate::{boot, confine, idle, memory, processors, signals};
 use abi::{Result, errno::EAGAIN, errno::EINTR};
@@ -174,7 +174,7 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
     };
     confine::close_others(arguments, &pair);
     let mut wanted = [0u8; 1];
-    for number in 1..MOST {
+    for number in 1..MAX_HOST_PROCESSES {
         loop {
             match host::read(pair[1], &mut wanted) {
                 Err(EINTR) => {}

@@ -45,7 +45,7 @@ fn set(key: Key, new: i32) -> Result<()> {
 
 fn set_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
     let new = number(bytes)?;
-    if !(out_of_memory::NEVER..=out_of_memory::MOST).contains(&new) {
+    if !(out_of_memory::NEVER..=out_of_memory::ALWAYS_FIRST).contains(&new) {
         return Err(EINVAL);
     }
     set(key, new)
@@ -53,16 +53,16 @@ fn set_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
 
 fn old_adjustment(key: Key) -> Result<Vec<u8>> {
     let shown = match of(key)?.family.oom_adjustment.load(Ordering::Relaxed) {
-        out_of_memory::MOST => OLD_MAX,
-        now => now * -OLD_NEVER / out_of_memory::MOST,
+        out_of_memory::ALWAYS_FIRST => OLD_MAX,
+        now => now * -OLD_NEVER / out_of_memory::ALWAYS_FIRST,
     };
     text(format!("{shown}\n"))
 }
 
 fn set_old_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
     match number(bytes)? {
-        OLD_MAX => set(key, out_of_memory::MOST),
-        new @ OLD_NEVER..OLD_MAX => set(key, new * out_of_memory::MOST / -OLD_NEVER),
+        OLD_MAX => set(key, out_of_memory::ALWAYS_FIRST),
+        new @ OLD_NEVER..OLD_MAX => set(key, new * out_of_memory::ALWAYS_FIRST / -OLD_NEVER),
         _ => Err(EINVAL),
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads of the kernel: creation, parking, switching, timers, pollers. Which thread runs next is the policy's
+//! Threads of the kernel: creation, parking, switching, timers, deferred work. Which thread runs next is the policy's
 //! business (`sched-coop`, `sched-preempt`, through `api_sched::policy`).
 //!
 //! # How it works
 //!
 //! - A thread leaves the processor only in [`schedule`], called by parking, yielding and ending. There is no idle
-//!   thread: when nothing is runnable the parking thread itself runs pollers and timers and sleeps in
+//!   thread: when nothing is runnable the parking thread itself runs deferred work and timers and sleeps in
 //!   [`api_plat::idle`]; when it is woken meanwhile it goes on without a switch.
 //! - A wake-up that comes before the thread has parked leaves a token, and parking takes it instead of sleeping, so
 //!   none is lost.
@@ -22,14 +22,14 @@
 #![no_std]
 extern crate alloc;
 
+mod deferred_work;
 mod load;
-mod pollers;
 mod run;
 mod share;
 mod thread;
 
+pub use deferred_work::run_deferred_work;
 pub use load::measure_load_at;
-pub use pollers::run_pollers;
 pub use run::{
     current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park, prepare_others,
     prolong_turn, spawn, start_first, start_other, threads, unpark, work, yield_now,

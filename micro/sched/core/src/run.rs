@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processor: what runs on it and how it changes hands.
 
+use crate::deferred_work::{run_deferred_work, unilith_sched_run_deferred as run_deferred};
 use crate::load;
-use crate::pollers::{run_pollers, unilith_sched_run_deferred as run_deferred};
 use crate::share::Share;
 use crate::thread::{DEAD, NOWHERE, PARKED, RUNNABLE, Start, Thread};
 use abi::{Result, errno::EAGAIN, errno::ENOMEM};
@@ -275,7 +275,7 @@ pub fn unpark(thread: &Thread) {
 pub fn park(deadline_ns: u64) {
     let thread = current();
     if thread.token.swap(false, Ordering::Relaxed) {
-        // What was waited for may be in a poller's hands still.
+        // What was waited for may be in the hands of deferred work still.
         run_deferred();
         return;
     }
@@ -303,7 +303,7 @@ fn unilith_sched_park(deadline_ns: u64) {
 
 /// Lets others run first.
 pub fn yield_now() {
-    run_pollers();
+    run_deferred_work();
     run_timers();
     if unilith_sched_waiting(api_plat::cpu()) {
         enqueue_current(Place::Back);
@@ -681,9 +681,9 @@ fn unilith_sched_work() {
     work();
 }
 
-/// What waits to be done before the program goes on: pollers, timers, preemption. Thread context.
+/// What waits to be done before the program goes on: deferred work, timers, preemption. Thread context.
 pub fn work() {
-    run_pollers();
+    run_deferred_work();
     run_timers();
     if several() {
         let cpu = cpu();

@@ -86,11 +86,11 @@ fn bytes_go_where_they_belong_whatever_the_block_the_address_and_the_length() {
         let blocks = (1 << 20) / block;
         let (model, disk) = disk(block, blocks);
         let info = disk.info();
-        assert_eq!((info.sectors, info.sector_size, info.largest), (blocks as u64, block, LARGEST));
+        assert_eq!((info.sectors, info.sector_size, info.largest), (blocks as u64, block, MAX_REQUEST));
         let mut expected = vec![0; 1 << 20];
         let mut random = Random(block as u64);
         for round in 0..1000 {
-            let count = 1 + random.small(8) % (LARGEST / block);
+            let count = 1 + random.small(8) % (MAX_REQUEST / block);
             let (sector, length) = (random.below(blocks - count + 1), count * block);
             // Every address: PRP entries take some of them, copies the others.
             let offset = random.below(PAGE_SIZE) & if round % 3 == 0 { !0 } else { !3 };

@@ -13,7 +13,7 @@ use crate::families::{Families, LOOPBACK6, is_v6};
 use crate::multicast::LOOPBACK;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
-use crate::udp::{Datagram, LARGEST, Socket as UdpSocket};
+use crate::udp::{Datagram, MAX_PAYLOAD, Socket as UdpSocket};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -323,7 +323,7 @@ impl Socket for DatagramSocket {
             let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
             Ok((socket.bound_families(), socket.remote.is_some()))
         })?;
-        if from.remaining() > LARGEST {
+        if from.remaining() > MAX_PAYLOAD {
             return Err(EMSGSIZE);
         }
         if message.flags & linux::MSG_OOB != 0 {
@@ -363,7 +363,7 @@ impl Socket for DatagramSocket {
         }
         if self.wanted.lock().cork || message.flags & linux::MSG_MORE != 0 {
             return self.with(|s| {
-                if s.gathered.len() + bytes.len() > LARGEST
+                if s.gathered.len() + bytes.len() > MAX_PAYLOAD
                     || s.gathered.reserve_fallibly(bytes.len()).is_err()
                 {
                     return Err(EMSGSIZE);
@@ -379,7 +379,7 @@ impl Socket for DatagramSocket {
             let gathered = s.udp.sockets.get_mut(self.id).map(|s| core::mem::take(&mut s.gathered));
             match gathered {
                 Some(mut all) if !all.is_empty() => {
-                    if all.len() + bytes.len() > LARGEST {
+                    if all.len() + bytes.len() > MAX_PAYLOAD {
                         return Err(EMSGSIZE);
                     }
                     all.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;

@@ -38,7 +38,7 @@ const SOL_ICMPV6: u32 = 58;
 const ICMP6_FILTER: u32 = 1;
 const IPPROTO_RAW: u16 = 255;
 /// Largest message, header included.
-const LARGEST: usize = 65_535;
+const MAX_MESSAGE: usize = 65_535;
 
 /// What recvmsg(2) adds to each packet.
 #[derive(Clone, Copy, Default)]
@@ -308,7 +308,7 @@ impl Socket for RawSocket {
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         let length = from.remaining();
-        if length > LARGEST {
+        if length > MAX_MESSAGE {
             return Err(EMSGSIZE);
         }
         if message.flags & linux::MSG_OOB != 0 {

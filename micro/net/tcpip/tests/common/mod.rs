@@ -265,7 +265,7 @@ impl NetDevice for Device {
         true
     }
 
-    fn on_interrupt(&self, _poller: api_sched::Poller) {}
+    fn on_interrupt(&self, _poller: api_sched::DeferredWork) {}
 }
 
 struct Clock {

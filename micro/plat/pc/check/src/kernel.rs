@@ -152,7 +152,7 @@ fn devices() -> ! {
     while api_plat::now_ns() < end {
         crate::waiting::wait();
     }
-    say!("pollers ran {} times", crate::waiting::RUNS.load(Relaxed));
+    say!("deferred work ran {} times", crate::waiting::RUNS.load(Relaxed));
     end_ok()
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting without a scheduler: the one thread sleeps, then runs the pollers.
+//! Waiting without a scheduler: the one thread sleeps, then runs the deferred work.
 
 use abi::Events;
 use alloc::sync::Arc;
 use api_sched::Waiter;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-static POLLERS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+static DEFERRED_WORK: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static RAISED: AtomicU32 = AtomicU32::new(0);
 pub static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -23,15 +23,15 @@ fn unilith_sched_current() -> Arc<dyn Waiter> {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_add_poller(run: fn()) -> usize {
+fn unilith_sched_add_deferred_work(run: fn()) -> usize {
     let index = COUNT.fetch_add(1, Relaxed);
-    POLLERS[index].store(run as usize, Relaxed);
+    DEFERRED_WORK[index].store(run as usize, Relaxed);
     index
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_raise(poller: usize) {
-    RAISED.fetch_or(1 << poller, Relaxed);
+fn unilith_sched_raise(work: usize) {
+    RAISED.fetch_or(1 << work, Relaxed);
     api_plat::request_work();
 }
 
@@ -45,10 +45,10 @@ pub fn wait() {
     api_plat::idle();
     api_plat::take_work();
     let raised = RAISED.swap(0, Relaxed);
-    for (i, poller) in POLLERS.iter().enumerate() {
+    for (i, work) in DEFERRED_WORK.iter().enumerate() {
         if raised & 1 << i != 0 {
-            // SAFETY: `unilith_sched_add_poller` stored a `fn()` there.
-            let run: fn() = unsafe { core::mem::transmute(poller.load(Relaxed)) };
+            // SAFETY: `unilith_sched_add_deferred_work` stored a `fn()` there.
+            let run: fn() = unsafe { core::mem::transmute(work.load(Relaxed)) };
             run();
             RUNS.fetch_add(1, Relaxed);
         }
