@@ -16,7 +16,7 @@ use unilith_tests::{
 const LOOK: &str = "busybox df -P /small | busybox tail -n 1; busybox stat -c 'mode %a' /small; \
     busybox head -c 200000 /dev/zero > /small/fits && echo fits; \
     busybox head -c 900000 /dev/zero > /small/more 2>&1 || echo is full; \
-    for n in 1 2 3 4 5 6 7 8; do touch /few/$n 2>/dev/null || echo no more than $n; done | busybox head -n 1; \
+    for n in 1 2 3 4 5 6 7 8; do touch /few/$n 2>/dev/null || echo no more than $n; done | busybox head -n 1; busybox rm /few/*; \
     busybox df -P /dev/shm | busybox tail -n 1; cat /small/kept/key; \
     cp() { busybox cp \"$@\"; }; cp /bin/busybox /few/x; /few/x echo ran || echo not run";
 
@@ -37,7 +37,8 @@ fn has_limits(out: &str) {
         "mode 750",
         "fits",
         "is full",
-        "no more than 5",
+        // Linux counts the root directory as well, and stops one file earlier.
+        "no more than 6",
         "tmpfs 3072 ",
         "from the host",
         "not run",
