@@ -27,7 +27,7 @@ fn mount_small(config: &mut serde_json::Value, kept: &str) {
         json!({"destination": "/dev/shm", "type": "tmpfs", "options": ["size=3072k"]}),
         json!({"destination": "/small/kept", "type": "bind", "source": kept, "options": ["rbind", "ro"]}),
     ] {
-        config["mounts"].as_array_mut().unwrap().push(mount);
+        config["mounts"].as_array_mut().expect("a list").push(mount);
     }
 }
 
