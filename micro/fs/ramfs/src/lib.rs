@@ -49,7 +49,8 @@ pub struct Fs {
     /// Pages that may be allocated.
     limit: AtomicU64,
     used: AtomicU64,
-    /// Inodes that exist, and how many may: one for each page of the limit, unless `nr_inodes` says otherwise.
+    /// Inodes that exist, the root directory among them as on Linux, and how many may: one for each page of the limit beside the root,
+    /// unless `nr_inodes` says otherwise.
     inodes: AtomicU64,
     max_inodes: AtomicU64,
     next_inode: AtomicU64,
@@ -91,8 +92,8 @@ impl Fs {
             device,
             limit: AtomicU64::new(limit / PAGE_SIZE as u64),
             used: AtomicU64::new(0),
-            inodes: AtomicU64::new(0),
-            max_inodes: AtomicU64::new(limit / PAGE_SIZE as u64),
+            inodes: AtomicU64::new(1),
+            max_inodes: AtomicU64::new(1 + limit / PAGE_SIZE as u64),
             next_inode: AtomicU64::new(first_free),
             names: SpinLock::new(()),
             archive,

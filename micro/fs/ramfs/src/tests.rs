@@ -157,6 +157,16 @@ fn files_have_holes_and_the_limit_counts_pages() {
 }
 
 #[test]
+fn the_root_directory_is_one_of_the_inodes_that_there_may_be() {
+    let root = tmpfs(2, 1 << 20, 0o777, (0, 0));
+    root.set_limits(None, Some(3)).unwrap();
+    assert_eq!(root.stat_fs().unwrap().files_free, 2);
+    let _files = [new_file(&root, b"a"), new_file(&root, b"b")];
+    assert_eq!(root.stat_fs().unwrap().files_free, 0);
+    assert_eq!(root.set_limits(None, Some(2)), Err(EINVAL));
+}
+
+#[test]
 fn holes_are_punched_in_pages_and_parts_of_pages() {
     let archive = Writer::new().add("a", 0o100644, &[3; 20_000]).add("small", 0o100644, &[3; 100]).finish();
     let root = from_archive(archive, archive.as_ptr() as u64, 1, MIB).unwrap();
