@@ -187,8 +187,10 @@ pub(crate) fn whole_pages(length: u64) -> Result<u64> {
 
 /// Where the program's part ends on Linux.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
-/// Others may run after munmap(2) has freed so many bytes.
+/// Others may run after munmap(2) has freed so many bytes, or a 256th of a longer range: what a program reserves may be most of
+/// the address space, of which little has pages.
 const UNMAP_PIECE: u64 = 32 << 20;
+const MAX_UNMAP_PIECES: u64 = 256;
 
 /// End of a range; `error` unless it is page-aligned and the program's.
 pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<u64> {
@@ -413,16 +415,17 @@ impl Space {
             save(unsaved);
             result
         };
+        let piece = UNMAP_PIECE.max(((end - address) / MAX_UNMAP_PIECES).next_multiple_of(PAGE));
         let mut at = address;
-        if end - at > UNMAP_PIECE {
+        if end - at > piece {
             self.inner.lock().check_sealed(at, end)?;
         }
-        while end - at > UNMAP_PIECE {
+        while end - at > piece {
             // A piece may need one mapping more, which the whole range does not.
-            if remove(at, at + UNMAP_PIECE).is_err() {
+            if remove(at, at + piece).is_err() {
                 break;
             }
-            at += UNMAP_PIECE;
+            at += piece;
             api_sched::cond_resched();
         }
         remove(at, end)
