@@ -48,7 +48,7 @@ fn boots(unilith: &Unilith, number: usize, row: &Row) {
         ("sched_preempt::", "sched", "preemptive"),
         ("sched_coop::", "sched", "cooperative"),
         ("unilith_fault_is_due", "fail-nth", "on"),
-        ("calls::sysv", "sysv-ipc", "on"),
+        ("calls_ipc::sysv", "sysv-ipc", "on"),
         ("mqueue::", "mqueue", "on"),
         ("calls_keys::", "keys", "on"),
     ] {

@@ -76,8 +76,8 @@ fn families_of_calls_that_are_left_out_answer_enosys_and_are_not_in_the_image() 
     for part in [
         "overlay_line::",
         "overlay_commands::",
-        "calls::sysv",
-        "calls::aio",
+        "calls_ipc::sysv",
+        "calls_files::aio",
         "uring::",
         "calls_keys::",
         "landlock::",
