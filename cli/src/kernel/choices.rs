@@ -18,6 +18,16 @@ impl Choice {
         self.values[0].0
     }
 
+    /// The values' names, the default first.
+    pub fn words(&self) -> Vec<&'static str> {
+        self.values.iter().map(|(value, _)| *value).collect()
+    }
+
+    /// It is about the kernel, not about a program that is linked with it.
+    pub fn is_of_kernel(&self) -> bool {
+        self.key != PROGRAM_ALLOCATOR
+    }
+
     fn feature(&self, value: &str) -> Option<&'static str> {
         self.values.iter().find(|(known, _)| *known == value).map(|(_, feature)| *feature)
     }
@@ -173,14 +183,12 @@ pub fn choice(key: &str) -> Option<&'static Choice> {
 
 /// What `--help` says of `--set`.
 pub fn help() -> String {
-    let values = |choice: &Choice| choice.values.iter().map(|(value, _)| *value).collect::<Vec<_>>();
-    let is_switch = |choice: &&Choice| matches!(values(choice)[..], ["on", "off"] | ["off", "on"]);
-    let is_of_kernel = |choice: &&Choice| choice.key != PROGRAM_ALLOCATOR;
-    let named = CHOICES.iter().filter(is_of_kernel).filter(|choice| !is_switch(choice));
+    let is_switch = |choice: &&Choice| matches!(choice.words()[..], ["on", "off"] | ["off", "on"]);
+    let named = CHOICES.iter().filter(|choice| choice.is_of_kernel() && !is_switch(choice));
     let named: Vec<String> =
-        named.map(|choice| format!("{}={}", choice.key, values(choice).join("|"))).collect();
+        named.map(|choice| format!("{}={}", choice.key, choice.words().join("|"))).collect();
     let switches: Vec<&str> = CHOICES.iter().filter(is_switch).map(|choice| choice.key).collect();
-    let program = choice(PROGRAM_ALLOCATOR).map_or(String::new(), |choice| values(choice).join("|"));
+    let program = choice(PROGRAM_ALLOCATOR).map_or(String::new(), |choice| choice.words().join("|"));
     format!(
         "Choose a part of the kernel: {}; with on|off: {}; and of a program of --static its malloc: \
          {PROGRAM_ALLOCATOR}={program}; `unilith menu --list` says what each is; may repeat",
@@ -209,9 +217,8 @@ pub fn values(set: &BTreeMap<String, String>) -> Result<BTreeMap<&'static str, V
         let wanted = set.get(choice.key).map_or(choice.default(), String::as_str);
         let known = choice.values.iter().find(|(value, _)| *value == wanted).map(|(value, _)| *value);
         let value = known.ok_or_else(|| {
-            let known: Vec<&str> = choice.values.iter().map(|(value, _)| *value).collect();
             let key = choice.key;
-            Fault::new(format!("--set {key}={wanted}: {key} is one of {}", known.join(", ")))
+            Fault::new(format!("--set {key}={wanted}: {key} is one of {}", choice.words().join(", ")))
         })?;
         values.insert(choice.key, Value { value, because_of: None });
     }
@@ -267,7 +274,7 @@ pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
     if let Some(conflict) = conflicts(&values).first() {
         return Err(Fault::new(format!("--set: {}", conflict.text)));
     }
-    let of_kernel = CHOICES.iter().filter(|choice| choice.key != PROGRAM_ALLOCATOR);
+    let of_kernel = CHOICES.iter().filter(|choice| choice.is_of_kernel());
     let chosen = of_kernel.filter_map(|choice| choice.feature(values[choice.key].value));
     Ok(chosen.filter(|feature| !feature.is_empty()).collect())
 }

@@ -25,10 +25,10 @@ impl Row {
     fn of(choice: &Choice) -> Row {
         Row {
             key: choice.key,
-            values: choice.values.iter().map(|(value, _)| *value).collect(),
+            values: choice.words(),
             about: choice.about,
             needs: choices::needs(choice.key).0,
-            of_kernel: choice.key != choices::PROGRAM_ALLOCATOR,
+            of_kernel: choice.is_of_kernel(),
         }
     }
 }

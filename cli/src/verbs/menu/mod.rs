@@ -8,6 +8,7 @@ mod state;
 
 use crate::{
     fault::{Fault, Result},
+    kernel,
     line::Program,
     prepare::{self, Flags, PROJECT_FILE},
 };
@@ -76,9 +77,8 @@ pub fn act(args: &Args) -> Result<u8> {
     let mut set = Set::default();
     project.set().iter().for_each(|(key, value)| set.add(key, value, Origin::File));
     for choice in &args.flags.set {
-        let (key, value) =
-            choice.split_once('=').ok_or_else(|| Fault::new(format!("--set {choice}: write KEY=VALUE")))?;
-        set.add(key, value, Origin::Flag);
+        let (key, value) = kernel::pair(choice)?;
+        set.add(&key, &value, Origin::Flag);
     }
     if args.flags.r#static {
         // A linked image has none, which the conflicts then speak of.
