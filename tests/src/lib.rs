@@ -21,6 +21,7 @@ use std::{
     ffi::OsStr,
     fmt, fs,
     hash::{BuildHasher, RandomState},
+    io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -463,15 +464,17 @@ pub fn slow_client(program: &str, args: &[&str], patience: Duration) -> Ran {
     finish(Command::new(program).args(args).stdin(Stdio::null()), patience)
 }
 
-/// Runs a command to its end; fails the test if that takes longer than `patience`.
+/// Runs a command to its end; fails the test if that takes longer than `patience`. What our command builds first, or waits for
+/// while another one builds, does not count: it has [`BUILD_KERNEL`].
 #[track_caller]
 pub fn finish(command: &mut Command, patience: Duration) -> Ran {
     let begin = Instant::now();
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
     let id = child.id();
-    let output = wait(child, limit(patience))
-        .unwrap_or_else(|| panic!("{command:?} (pid {id}) did not end in {patience:?}"));
+    let output = wait(child, patience).unwrap_or_else(|at| {
+        panic!("{command:?} (pid {id}) did not end in {:?}", at.duration_since(begin));
+    });
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran {
         code: output.status.code(),
@@ -481,18 +484,45 @@ pub fn finish(command: &mut Command, patience: Duration) -> Ran {
     }
 }
 
-/// The output of a child that ends in time; one that does not is ended, and `None`.
-fn wait(child: Child, patience: Duration) -> Option<Output> {
-    let id = child.id();
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || send.send(child.wait_with_output()));
-    match receive.recv_timeout(patience) {
-        Ok(output) => Some(output.expect("a child's output can be read")),
-        Err(_) => {
-            signal(Signal::KILL, id);
-            None
+/// The output of a child that ends in time; one that does not is ended, and when that was.
+fn wait(mut child: Child, patience: Duration) -> Result<Output, Instant> {
+    let (id, begin) = (child.id(), Instant::now());
+    let (send, events) = std::sync::mpsc::channel();
+    let (said, errors) = (send.clone(), child.stderr.take().expect("it was asked for"));
+    let errors = std::thread::spawn(move || {
+        let (mut text, mut errors) = (Vec::new(), BufReader::new(errors));
+        loop {
+            let start = text.len();
+            match errors.read_until(b'\n', &mut text) {
+                Ok(0) | Err(_) => return text,
+                Ok(_) if is_of_a_build(&text[start..]) => said.send(None).unwrap_or_default(),
+                Ok(_) => {}
+            }
+        }
+    });
+    std::thread::spawn(move || send.send(Some(child.wait_with_output())));
+    let mut end = begin + limit(patience);
+    loop {
+        match events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(None) => end = end.max(begin + limit(patience.max(BUILD_KERNEL))),
+            Ok(Some(output)) => {
+                let output = output.expect("a child's output can be read");
+                return Ok(Output { stderr: errors.join().expect("it reads"), ..output });
+            }
+            Err(_) => {
+                signal(Signal::KILL, id);
+                return Err(end);
+            }
         }
     }
+}
+
+/// Whether the command says in this line that it builds something, or waits for another one that does.
+fn is_of_a_build(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    line.strip_prefix("unilith: ").is_some_and(|step| {
+        step.starts_with("building ") || step.starts_with("waiting for another unilith that ")
+    })
 }
 
 /// Sends a signal to a process that the test has started or found in a machine's record.
