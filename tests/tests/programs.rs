@@ -55,6 +55,11 @@ fn signals_are_those_of_linux() {
 }
 
 #[test]
+fn a_program_that_changes_gs_changes_nothing_for_the_kernel() {
+    passes("segments.c", "segment tests");
+}
+
+#[test]
 fn clocks_and_timers_are_those_of_linux() {
     passes("timers.c", "all timer tests passed");
 }

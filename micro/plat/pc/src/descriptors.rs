@@ -4,10 +4,11 @@
 use crate::asm;
 use crate::interrupt::VECTORS;
 use alloc::boxed::Box;
-use api_plat::MAX_CPUS;
+use api_plat::{MAX_CPUS, TrapFrame};
 use core::arch::asm;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use plat_x86::cpu;
 
 /// Intel SDM volume 3, figure 8-11.
 #[repr(C, packed)]
@@ -34,10 +35,30 @@ impl TaskState {
         }
     }
 
-    /// The stacks of interrupts, exceptions, and what ends the machine.
-    const fn with_stacks(stacks: [u64; 3]) -> TaskState {
-        TaskState::new([stacks[0], stacks[1], stacks[2], 0, 0, 0, 0])
+    /// Of processor `index`: the stacks of interrupts, exceptions, and what ends the machine, by where they end. Behind each
+    /// frame on them is where the processor's block is, for GS base is the program's to change ([`block`]).
+    ///
+    /// # Safety
+    ///
+    /// They are the caller's, and nothing is on them.
+    unsafe fn with_stacks(index: usize, stacks: [u64; 3]) -> TaskState {
+        let [interrupt, exception, fatal] = stacks.map(|end| {
+            let frames = end - STACK_ALIGNMENT;
+            // SAFETY: it lies on the stack, by the caller's word.
+            unsafe { (frames as *mut u64).write(cpu::block(index)) };
+            frames
+        });
+        TaskState::new([interrupt, exception, fatal, 0, 0, 0, 0])
     }
+}
+
+/// The processor pushes at a multiple of this.
+const STACK_ALIGNMENT: u64 = 16;
+
+/// Where the block of the processor is that was hit, from the frame of what hit it.
+pub fn block(frame: *const TrapFrame) -> u64 {
+    // SAFETY: the frame begins each of the stacks of `with_stacks`.
+    unsafe { frame.add(1).cast::<u64>().read() }
 }
 
 static mut TASK_STATE: TaskState = TaskState::new([0; 7]);
@@ -68,7 +89,9 @@ static OWN: [AtomicPtr<Own>; MAX_CPUS] = [const { AtomicPtr::new(core::ptr::null
 pub fn prepare(index: usize, stacks: [u64; 3]) {
     // SAFETY: the boot processor's segments, which do not change any more.
     let segments = unsafe { asm::unilith_gdt };
-    let own = Box::new(Own { segments, task_state: TaskState::with_stacks(stacks) });
+    // SAFETY: the caller made them for this.
+    let task_state = unsafe { TaskState::with_stacks(index, stacks) };
+    let own = Box::new(Own { segments, task_state });
     OWN[index].store(Box::into_raw(own), Ordering::Relaxed);
 }
 
@@ -111,11 +134,12 @@ pub fn initialize() {
     // SAFETY: runs once, on the boot processor, before anything else could use the tables, which live for ever.
     unsafe {
         let task_state = &raw mut TASK_STATE;
-        *task_state = TaskState::with_stacks([
+        let stacks = [
             asm::unilith_stack_interrupt_top.address(),
             asm::unilith_stack_exception_top.address(),
             asm::unilith_stack_fatal_top.address(),
-        ]);
+        ];
+        *task_state = TaskState::with_stacks(0, stacks);
         use_segments(&raw mut asm::unilith_gdt, task_state);
 
         let table = &raw mut TABLE;

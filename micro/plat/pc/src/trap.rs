@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupts and exceptions, from the IST stack to what all platforms share.
 
-use crate::{domain, interrupt, processors};
+use crate::{descriptors, domain, interrupt, processors, x86};
 use api_plat::{Entry, TrapFrame};
 use core::mem::offset_of;
 use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, move_to_thread, origin};
-use plat_x86::{asm, cpu, crash};
+use plat_x86::{asm, cpu, crash, features};
 
 /// RFLAGS.IF
 const INTERRUPTS: u64 = 0x200;
@@ -15,6 +15,7 @@ const INTERRUPTS: u64 = 0x200;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_interrupt(frame: &mut TrapFrame, vector: u32) -> u64 {
+    own_gs(frame);
     let overlay = domain::leave();
     interrupt::handle(vector as usize, frame);
     if let Some(entry) = overlay {
@@ -35,11 +36,26 @@ extern "C" fn unilith_pc_interrupt(frame: &mut TrapFrame, vector: u32) -> u64 {
     }
 }
 
+/// GS base is the program's to change (WRGSBASE): gives the processor its block back that is on this stack. Answers whether it had
+/// it.
+fn own_gs(frame: *const TrapFrame) -> bool {
+    if !features::features().fsgsbase {
+        return true;
+    }
+    let (block, base) = (descriptors::block(frame), x86::gs_base());
+    if base != block {
+        // SAFETY: GS base is the block of this processor again.
+        unsafe { x86::set_gs_base(block) };
+    }
+    base == block
+}
+
 /// An exception; on the exception stack with interrupts off. Answers where the [`Trap`] is that
 /// [`unilith_trap`] handles, on a stack where that may block, or 0 to go back; does not return for faults of the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_exception(frame: *mut TrapFrame, vector: u32, cr2: u64) -> u64 {
+    let had_own_gs = own_gs(frame);
     let overlay = domain::leave();
     // SAFETY: the stub built the TrapFrame, all but `entry`: in its place the processor (or the stub) pushed the error
     // code. With a valid value written there it is a TrapFrame.
@@ -52,7 +68,7 @@ extern "C" fn unilith_pc_exception(frame: *mut TrapFrame, vector: u32, cr2: u64)
     if matches!(vector, 2 | 8 | 18) {
         crash::exception(frame, vector, error, cr2);
     }
-    if overlay.is_none() && trap::clear_flag(frame, vector) {
+    if !had_own_gs && trap::begin_call_again(frame) || overlay.is_none() && trap::clear_flag(frame, vector) {
         return 0;
     }
     let address = if vector == PAGE_FAULT { cr2 } else { 0 };

@@ -103,6 +103,24 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
     }
 }
 
+/// GS base, where the processor has FSGSBASE.
+pub fn gs_base() -> u64 {
+    let base;
+    // SAFETY: reading it has no effect.
+    unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// Sets GS base, where the processor has FSGSBASE.
+///
+/// # Safety
+///
+/// It is the block of the running processor.
+pub unsafe fn set_gs_base(base: u64) {
+    // SAFETY: by the caller's word.
+    unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
+}
+
 pub use plat_x86::rdtsc;
 
 /// Where something in the kernel image is in physical memory.

@@ -3,7 +3,7 @@
 
 use crate::domain::{self, Closed};
 use crate::filter::SHARED_FUTEXES;
-use crate::{host, host_processes, idle, signals, template};
+use crate::{host, host_processes, idle, processors, signals, template};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, TrapFrame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
@@ -30,6 +30,12 @@ global_asm!(
     EXIT_GROUP = const host::EXIT_GROUP,
     GS_OWNER = const offset_of!(Cpu, owner),
     PRIVATE = const template::PRIVATE,
+    FSGSBASE = sym signals::FSGSBASE,
+    STACKS = const processors::STACKS,
+    STACK_SHIFT = const processors::STACK_BYTES.ilog2(),
+    MAX_CPUS = const api_plat::MAX_CPUS,
+    CPUS = sym cpu::CPUS,
+    CPU_SIZE = const size_of::<Cpu>(),
 );
 
 global_asm!(

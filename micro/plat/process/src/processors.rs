@@ -124,13 +124,16 @@ fn unilith_plat_barrier(code: bool) {
     }
 }
 
-/// Where the stacks of the host's threads are: for each an inaccessible part, the one it starts on, and that of signals.
-const STACKS: u64 = 0x7048_0000_0000;
+/// Where the stacks of the host's threads but the first are: for each an inaccessible part, the one it starts on, and that of
+/// signals.
+pub const STACKS: u64 = 0x7048_0000_0000;
+/// From the first of one thread's to the first of the next one's, a power of two: `start.s` finds its processor by its stack.
+pub const STACK_BYTES: u64 = 4 * PART;
 const PART: u64 = 64 << 10;
 
 /// The alternate stack of a thread but the first: start and bytes.
 fn alternate_stack(index: usize) -> (u64, u64) {
-    (STACKS + index as u64 * 3 * PART + 2 * PART, PART)
+    (STACKS + index as u64 * STACK_BYTES + 2 * PART, PART)
 }
 
 /// `CLONE_VM`, `CLONE_FS`, `CLONE_FILES`, `CLONE_SIGHAND`, `CLONE_THREAD`, `CLONE_SYSVSEM`.
@@ -227,7 +230,7 @@ pub fn make_threads() -> Result<(), &'static str> {
     }
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     for index in 1..count as usize {
-        let first = STACKS + index as u64 * 3 * PART + PART;
+        let first = STACKS + index as u64 * STACK_BYTES + PART;
         // SAFETY: the place is this module's, and nothing is mapped there yet; the new thread has the stack for itself, and
         // begins with its number.
         let thread = unsafe {

@@ -17,10 +17,10 @@ use abi::Result;
 use api_plat::domain::GATE;
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Status, TrapFrame, upcall};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use plat_x86::asm::Label;
 use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, origin};
-use plat_x86::{cpu, crash};
+use plat_x86::{cpu, crash, features};
 
 const SIGHUP: u32 = 1;
 pub const SIGINT: u32 = 2;
@@ -195,10 +195,14 @@ pub fn use_stack(start: u64, bytes: u64) -> Result<()> {
     unsafe { host::call(host::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
+/// Not 0: the program has WRGSBASE, and `start.s` looks at GS base.
+pub static FSGSBASE: AtomicU32 = AtomicU32::new(0);
+
 /// Signals arrive from here on.
 pub fn initialize() -> Result<()> {
     const SIG_IGN: u64 = 1;
     use_stack(template::ALTERNATE, template::ALTERNATE_BYTES)?;
+    FSGSBASE.store(features::features().fsgsbase.into(), Ordering::Relaxed);
     for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGCHLD, SIGSYS, KICK] {
         set_action(signal, unilith_signal.address())?;
     }
@@ -218,14 +222,15 @@ pub fn end_with_children(handler: u64) -> Result<()> {
     set_action(SIGCHLD, handler)
 }
 
-/// A signal, on the alternate stack, and the domain of the overlay program that it ended or 0. Answers 0 to go back by
-/// sigreturn, or where the Trap is that is to be handled.
+/// A signal, on the alternate stack, the domain of the overlay program that it ended or 0, and whether GS base was not the kernel's.
+/// Answers 0 to go back by sigreturn, or where the Trap is that is to be handled.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_process_signal(
     signal: u32,
     info: *const SigInfo,
     context: *mut Context,
     domain: u64,
+    had_other_gs: bool,
 ) -> u64 {
     let overlay = match domain {
         0 => None,
@@ -255,6 +260,10 @@ extern "C" fn unilith_process_signal(
                 return 0;
             }
             let mut frame = context.general();
+            if had_other_gs && trap::begin_call_again(&mut frame) {
+                (context.rip, context.rsp) = (frame.rip, frame.rsp);
+                return 0;
+            }
             if overlay.is_none() && trap::clear_flag(&mut frame, vector) {
                 context.rflags = frame.rflags;
                 return 0;

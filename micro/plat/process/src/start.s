@@ -24,8 +24,25 @@ unilith_signal:
     # with it. The program has its AC again from the host's frame.
     push 2
     popfq
+    # GS base is the program's to change (WRGSBASE): the stack of this thread says which one it is. R9: it was another one.
+    xor r9d, r9d
+    cmp dword ptr [rip + {FSGSBASE}], 0
+    je 9f
+    mov rax, {STACKS}
+    mov r8, rsp
+    sub r8, rax
+    shr r8, {STACK_SHIFT}
+    xor eax, eax
+    cmp r8, {MAX_CPUS}
+    cmovae r8, rax
+    imul r8, r8, {CPU_SIZE}
+    lea rax, [rip + {CPUS}]
+    add r8, rax
+    rdgsbase rax
+    cmp rax, r8
+    jne 8f
     # A host process that waits for its turn is not the processor: this is not about what runs.
-    movabs rax, {PRIVATE}
+9:  movabs rax, {PRIVATE}
     mov eax, [rax]
     cmp eax, gs:[{GS_OWNER}]
     jne 6f
@@ -41,6 +58,7 @@ unilith_signal:
     mov eax, gs:[{TRACE_FLAG}]
     mov [rsp], eax
     mov dword ptr gs:[{TRACE_FLAG}], {TRACING} + 1
+    mov r8d, r9d
     call unilith_process_signal
     mov ecx, [rsp]
     mov gs:[{TRACE_FLAG}], ecx
@@ -50,6 +68,9 @@ unilith_signal:
     add rsp, 24
     # To the restorer, whose address the host pushed.
     ret
+8:  wrgsbase r8
+    mov r9d, 1
+    jmp 9b
 6:  sub rsp, 8
     call unilith_process_foreign_signal
     add rsp, 8

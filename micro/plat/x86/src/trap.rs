@@ -86,6 +86,18 @@ pub fn clear_flag(frame: &mut TrapFrame, vector: u32) -> bool {
     found
 }
 
+/// For an exception at which GS base was not the kernel's: a system call that got no further than its first uses of it begins
+/// again. Answers whether it was one.
+pub fn begin_call_again(frame: &mut TrapFrame) -> bool {
+    let entry = asm::unilith_entry.address();
+    let is_call = (entry..asm::unilith_entry_end.address()).contains(&frame.rip);
+    if is_call {
+        // entry.s has the program's RSP there.
+        (frame.rip, frame.rsp) = (entry, frame.r11);
+    }
+    is_call
+}
+
 /// Copies a program's frame to the top of the running thread's kernel stack, which is empty while the program runs.
 pub fn move_to_thread(frame: &TrapFrame) -> &'static mut TrapFrame {
     // SAFETY: `activate` named a place of this size at the top of the thread's kernel stack, and nothing is on that
