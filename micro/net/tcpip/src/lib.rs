@@ -42,6 +42,7 @@ mod no_ipv6;
 pub mod raw;
 pub mod reassembly;
 pub mod report;
+mod reuse;
 pub mod seq;
 pub mod slab;
 pub mod sockets;

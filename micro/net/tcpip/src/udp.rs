@@ -6,6 +6,7 @@ use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, TTL};
 use crate::multicast;
+use crate::reuse::Reuse;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::table::Table;
@@ -88,8 +89,7 @@ pub struct Socket {
     pub receive_buffer: usize,
     /// SO_SNDBUF: kept, datagrams leave at once.
     pub send_buffer: usize,
-    pub reuse_address: bool,
-    pub reuse_port: bool,
+    pub reuse: Reuse,
     /// SO_ATTACH_FILTER: what looks at datagrams first.
     pub filter: Option<Arc<Filter>>,
     /// SO_ATTACH_REUSEPORT_CBPF: what chooses among the sockets that share its port.
@@ -206,8 +206,7 @@ impl Udp {
             memory: 0,
             receive_buffer: settings::RECEIVE_BUFFER[0].get() as usize,
             send_buffer: settings::SEND_BUFFER[0].get() as usize,
-            reuse_address: false,
-            reuse_port: false,
+            reuse: Reuse::default(),
             filter: None,
             selector: None,
             is_grouped: false,
@@ -248,9 +247,8 @@ impl Udp {
                     let Some(local) = other.local else { return false };
                     let overlap =
                         addresses_overlap((*local.ip(), other.families), (*address.ip(), socket.families));
-                    let shared =
-                        socket.reuse_address && other.reuse_address || socket.reuse_port && other.reuse_port;
-                    overlap && !shared
+                    let both_reuse = socket.reuse.address && other.reuse.address;
+                    overlap && !both_reuse && !socket.reuse.shares_port(other.reuse)
                 });
                 if taken {
                     return Err(EADDRINUSE);
@@ -286,7 +284,7 @@ impl Udp {
     /// A socket was bound: it has the program of those that it shares the port with.
     fn join_group(&mut self, id: Id) {
         let Some(socket) = self.sockets.get_mut(id) else { return };
-        socket.is_grouped = socket.reuse_port;
+        socket.is_grouped = socket.reuse.port;
         let other = self.group(id).find(|other| *other != id);
         if let Some(selector) = other.and_then(|other| self.sockets.get(other)).map(|s| s.selector.clone())
             && let Some(socket) = self.sockets.get_mut(id)
@@ -298,10 +296,10 @@ impl Udp {
     /// Gives the group that a socket is in, or will be in, another program, or takes it away (Linux' reuseport_attach_prog).
     pub fn set_selector(&mut self, id: Id, program: Option<Arc<Filter>>) -> Result<()> {
         let socket = self.socket(id)?;
-        let has_group = if socket.local.is_some() { socket.is_grouped } else { socket.reuse_port };
+        let has_group = if socket.local.is_some() { socket.is_grouped } else { socket.reuse.port };
         match program {
             _ if !has_group => {
-                return Err(if socket.reuse_port && program.is_none() { ENOENT } else { EINVAL });
+                return Err(if socket.reuse.port && program.is_none() { ENOENT } else { EINVAL });
             }
             None if socket.selector.is_none() => return Err(ENOENT),
             _ => socket.selector.clone_from(&program),

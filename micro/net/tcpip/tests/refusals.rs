@@ -83,7 +83,8 @@ fn unless_refused<T>(answer: abi::Result<T>) -> Option<T> {
 fn connect(world: &World, listener: &StreamSocket) -> (Arc<StreamSocket>, Arc<dyn Socket>) {
     let (mut client, mut is_connecting, mut server) = (None, false, None);
     let done = world.until(60 * SECOND, || {
-        client = client.take().or_else(|| unless_refused(StreamSocket::new(world.b.net.clone(), Domain::V4)));
+        client =
+            client.take().or_else(|| unless_refused(StreamSocket::new(world.b.net.clone(), Domain::V4, 0)));
         if let Some(client) = client.as_ref().filter(|_| !is_connecting) {
             match client.connect(&caller(), &world.a.at(80)) {
                 Err(EINPROGRESS) => is_connecting = true,

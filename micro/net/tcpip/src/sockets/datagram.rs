@@ -67,12 +67,14 @@ pub struct DatagramSocket {
 }
 
 impl DatagramSocket {
-    pub fn new(net: Arc<Net>, domain: Domain) -> Result<Arc<DatagramSocket>> {
+    /// Made by this user.
+    pub fn new(net: Arc<Net>, domain: Domain, user: u32) -> Result<Arc<DatagramSocket>> {
         let shared = Shared::new();
         let id = net.look(|s| {
             let id = s.udp.create(shared.clone())?;
             if let Some(socket) = s.udp.sockets.get_mut(id) {
                 socket.families = domain.families();
+                socket.reuse.user = Some(user);
             }
             Ok(id)
         })?;
@@ -478,8 +480,8 @@ impl Socket for DatagramSocket {
         }
         let on = || int_or_byte(value).map(|n| n != 0);
         match (level as u32, name as u32) {
-            (linux::SOL_SOCKET, linux::SO_REUSEADDR) => self.with(|s| on().map(|v| s.reuse_address = v)),
-            (linux::SOL_SOCKET, linux::SO_REUSEPORT) => self.with(|s| on().map(|v| s.reuse_port = v)),
+            (linux::SOL_SOCKET, linux::SO_REUSEADDR) => self.with(|s| on().map(|v| s.reuse.address = v)),
+            (linux::SOL_SOCKET, linux::SO_REUSEPORT) => self.with(|s| on().map(|v| s.reuse.port = v)),
             (linux::SOL_SOCKET, linux::SO_ATTACH_REUSEPORT_CBPF) => {
                 let program = self.common.lock().new_filter(value)?;
                 self.net.look(|s| s.udp.set_selector(self.id, Some(program)))
@@ -577,8 +579,8 @@ impl Socket for DatagramSocket {
                 (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.get().number()),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_UDP),
                 (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(0),
-                (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(s.reuse_address),
-                (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(s.reuse_port),
+                (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(s.reuse.address),
+                (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(s.reuse.port),
                 (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(s.broadcast),
                 (linux::SOL_SOCKET, linux::SO_RCVBUF) => from_int(s.receive_buffer as i64),
                 (linux::SOL_SOCKET, linux::SO_SNDBUF) => from_int(s.send_buffer as i64),

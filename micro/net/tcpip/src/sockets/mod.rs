@@ -65,13 +65,17 @@ impl Family for Inet {
         self.0.look(|stack| stack.table(name))
     }
 
-    fn create(&self, _creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>> {
+    fn create(&self, creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>> {
         if protocol >= IPPROTO_MAX {
             return Err(EINVAL);
         }
         match (kind, protocol) {
-            (Type::Stream, 0 | IPPROTO_TCP) => StreamSocket::new(self.0.clone(), self.1).map(|s| s as _),
-            (Type::Datagram, 0 | IPPROTO_UDP) => DatagramSocket::new(self.0.clone(), self.1).map(|s| s as _),
+            (Type::Stream, 0 | IPPROTO_TCP) => {
+                StreamSocket::new(self.0.clone(), self.1, creator.uid).map(|s| s as _)
+            }
+            (Type::Datagram, 0 | IPPROTO_UDP) => {
+                DatagramSocket::new(self.0.clone(), self.1, creator.uid).map(|s| s as _)
+            }
             (Type::Datagram, IPPROTO_ICMP) if self.1 == Domain::V4 => {
                 RawSocket::new(self.0.clone(), wire::PROTOCOL_ICMP, true, self.1).map(|s| s as _)
             }

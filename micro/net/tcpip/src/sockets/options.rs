@@ -51,8 +51,8 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
         let entry = s.tcp.sockets.get_mut(id).ok_or(EBADF)?;
         if level as u32 == linux::SOL_SOCKET {
             match name as u32 {
-                linux::SO_REUSEADDR => return int(value).map(|n| entry.reuse_address = n != 0),
-                linux::SO_REUSEPORT => return int(value).map(|n| entry.reuse_port = n != 0),
+                linux::SO_REUSEADDR => return int(value).map(|n| entry.reuse.address = n != 0),
+                linux::SO_REUSEPORT => return int(value).map(|n| entry.reuse.port = n != 0),
                 _ => {}
             }
         }
@@ -169,7 +169,7 @@ fn set_ip(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
 pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
     net.look(|s| {
         let entry = s.tcp.sockets.get_mut(id).ok_or(EBADF)?;
-        let (reuse_address, reuse_port) = (entry.reuse_address, entry.reuse_port);
+        let reuse = entry.reuse;
         let (settings, connection) = match &mut entry.kind {
             Kind::Connection(connection) => (connection.settings, Some(connection)),
             Kind::Listener(listener) => (listener.settings, None),
@@ -181,8 +181,8 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(1),
             (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_TCP),
             (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(connection.is_none()),
-            (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(reuse_address),
-            (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(reuse_port),
+            (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(reuse.address),
+            (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(reuse.port),
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(settings.broadcast),
             (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => from_int(settings.keep_alive),
             (linux::SOL_SOCKET, linux::SO_LINGER) => {

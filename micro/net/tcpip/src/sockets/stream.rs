@@ -51,12 +51,14 @@ impl StreamSocket {
         self.net.look(|s| s.tcp.sockets.get(self.id)?.connection().map(is_closed)).unwrap_or(false)
     }
 
-    pub fn new(net: Arc<Net>, domain: Domain) -> Result<Arc<StreamSocket>> {
+    /// Made by this user.
+    pub fn new(net: Arc<Net>, domain: Domain, user: u32) -> Result<Arc<StreamSocket>> {
         let shared = Shared::new();
         let id = net.look(|s| {
             let id = s.tcp.create(shared.clone())?;
             if let Some(entry) = s.tcp.sockets.get_mut(id) {
                 entry.families = domain.families();
+                entry.reuse.user = Some(user);
             }
             Ok(id)
         })?;

@@ -5,6 +5,7 @@ use super::congestion::{Algorithm, RoundTrip, Scoreboard, Window};
 use super::queue::{OutOfOrder, ReceiveQueue, SendQueue};
 use super::urgent::Urgent;
 use crate::hash::Tuple;
+use crate::reuse::Reuse;
 use crate::seq;
 use crate::wire;
 use abi::{Errno, Events};
@@ -238,8 +239,8 @@ pub struct Connection {
     pub connecting: bool,
     /// shutdown(2) came after an attempt that failed and before connect(2) said so (Linux' SS_DISCONNECTING).
     pub is_given_up: bool,
-    /// Counted among those that have its local port, with SO_REUSEADDR or without.
-    pub counted: Option<bool>,
+    /// Counted among those that have its local port, with what was said then.
+    pub counted: Option<Reuse>,
     /// What the window lets through goes although it is little: it was waited for long enough.
     pub overdue: bool,
     /// What became possible since the socket layer was told.

@@ -33,7 +33,7 @@ impl Tcp {
     /// A socket begins to listen: it joins the group of those that listen there, and has their program.
     pub(super) fn join_group(&mut self, id: Id) {
         let Some(entry) = self.sockets.get_mut(id) else { return };
-        entry.is_grouped = entry.reuse_port;
+        entry.is_grouped = entry.reuse.port;
         let other = self.group(id).find(|other| *other != id);
         if let Some(selector) = other.and_then(|other| self.sockets.get(other)).map(|e| e.selector.clone())
             && let Some(entry) = self.sockets.get_mut(id)
@@ -46,10 +46,10 @@ impl Tcp {
     pub fn set_selector(&mut self, id: Id, program: Option<Arc<Filter>>) -> Result<()> {
         let entry = self.sockets.get_mut(id).ok_or(EBADF)?;
         let is_hashed = !matches!(&entry.kind, Kind::Connection(c) if c.state == super::State::Closed);
-        let has_group = if is_hashed { entry.is_grouped } else { entry.reuse_port };
+        let has_group = if is_hashed { entry.is_grouped } else { entry.reuse.port };
         match program {
             _ if !has_group => {
-                return Err(if entry.reuse_port && program.is_none() { ENOENT } else { EINVAL });
+                return Err(if entry.reuse.port && program.is_none() { ENOENT } else { EINVAL });
             }
             None if entry.selector.is_none() => return Err(ENOENT),
             _ => entry.selector.clone_from(&program),

@@ -434,15 +434,12 @@ impl Tcp {
         // The listener owns it until somebody accepts it.
         let Ok(id) = self.insert(Shared::new(), connection) else { return ip.recycle_packet(packet) };
         let room = |l: &mut Listener| l.ready.reserve_fallibly(1).is_ok();
-        let inherited = self
-            .sockets
-            .get(request.listener)
-            .map(|l| (l.reuse_address, l.reuse_port, l.families, l.filter.clone()));
+        let inherited = self.sockets.get(request.listener).map(|l| (l.reuse, l.families, l.filter.clone()));
         let loopback = |entry: &Entry| entry.bound.is_some_and(|bound| bound.ip().is_loopback());
         let inside =
             !tuple.local.ip().is_loopback() && self.sockets.get(request.listener).is_some_and(loopback);
         if let (Some(entry), Some(inherited)) = (self.sockets.get_mut(id), inherited) {
-            (entry.reuse_address, entry.reuse_port, entry.families, entry.filter) = inherited;
+            (entry.reuse, entry.families, entry.filter) = inherited;
             entry.inside = inside;
         }
         if self.connect_tuple(*tuple, id).is_err() || !self.listener(request.listener).is_some_and(room) {

@@ -26,6 +26,7 @@ use crate::counters::Ended;
 use crate::families::Families;
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::ip::Ip;
+use crate::reuse::Reuse;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::table::Table;
@@ -69,8 +70,7 @@ pub struct Entry {
     pub is_bound_to_listen: bool,
     /// What the any address means to it.
     pub families: Families,
-    pub reuse_address: bool,
-    pub reuse_port: bool,
+    pub reuse: Reuse,
     /// SO_ATTACH_FILTER: what looks at segments first.
     pub filter: Option<Arc<Filter>>,
     /// SO_ATTACH_REUSEPORT_CBPF: what chooses among the listeners that share its port.
@@ -192,8 +192,7 @@ impl Tcp {
             bound: None,
             is_bound_to_listen: false,
             families: Families::V4,
-            reuse_address: false,
-            reuse_port: false,
+            reuse: Reuse::default(),
             filter: None,
             selector: None,
             is_grouped: false,
@@ -322,7 +321,7 @@ impl Tcp {
             let mut record = TimeWait::of(connection, now, half_closed && after == After::Stays);
             let tuple = connection.tuple;
             connection.finish(None);
-            record.reuse_address = self.sockets.get(id).is_some_and(|entry| entry.reuse_address);
+            record.reuse = self.sockets.get(id).map(|entry| entry.reuse.of_time_wait()).unwrap_or_default();
             self.insert_time_wait(tuple, record);
         }
         self.mark(id);
@@ -354,14 +353,14 @@ impl Tcp {
     fn connect_tuple(&mut self, tuple: Tuple, id: Id) -> Result<()> {
         self.connections.insert(tuple, id)?;
         // A socket that is bound has its place among the bound.
-        let reusable = self.sockets.get(id).filter(|e| e.bound.is_none()).map(|e| e.reuse_address);
-        if let Some(reusable) = reusable {
-            if let Err(e) = self.count_port(tuple.local.port(), *tuple.local.ip(), reusable) {
+        let reuse = self.sockets.get(id).filter(|e| e.bound.is_none()).map(|e| e.reuse);
+        if let Some(reuse) = reuse {
+            if let Err(e) = self.count_port(tuple.local.port(), *tuple.local.ip(), reuse) {
                 self.connections.remove(&tuple);
                 return Err(e);
             }
             if let Some(connection) = self.sockets.get_mut(id).and_then(Entry::connection_mut) {
-                connection.counted = Some(reusable);
+                connection.counted = Some(reuse);
             }
         }
         Ok(())
@@ -370,8 +369,8 @@ impl Tcp {
     fn disconnect_tuple(&mut self, tuple: &Tuple) {
         let Some(id) = self.connections.remove(tuple) else { return };
         let connection = self.sockets.get_mut(id).and_then(Entry::connection_mut);
-        if let Some(reusable) = connection.and_then(|c| c.counted.take()) {
-            self.discount_port(tuple.local.port(), *tuple.local.ip(), reusable);
+        if let Some(reuse) = connection.and_then(|c| c.counted.take()) {
+            self.discount_port(tuple.local.port(), *tuple.local.ip(), reuse);
         }
     }
 

@@ -5,6 +5,7 @@ use super::connection::State;
 use super::{Entry, Kind, Tcp};
 use crate::families::{Families, addresses_overlap};
 use crate::hash::Tuple;
+use crate::reuse::Reuse;
 use crate::slab::Id;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
@@ -44,8 +45,8 @@ impl Half {
 pub struct LocalUse {
     address: Ipv4Addr,
     families: Families,
-    /// They said SO_REUSEADDR.
-    reusable: bool,
+    /// What they said.
+    reuse: Reuse,
     count: u32,
 }
 
@@ -61,24 +62,25 @@ impl Tcp {
             let Some(other) = self.sockets.get(*other) else { return false };
             let Some(bound) = other.bound else { return false };
             let overlap = addresses_overlap((*bound.ip(), other.families), (*address.ip(), entry.families));
-            let both_reuse = entry.reuse_address && other.reuse_address;
-            let shared_port = entry.reuse_port && other.reuse_port;
-            overlap && !shared_port && (!both_reuse || matches!(other.kind, Kind::Listener(_)))
+            let both_reuse = entry.reuse.address && other.reuse.address;
+            let shares_port = entry.reuse.shares_port(other.reuse);
+            overlap && !shares_port && (!both_reuse || matches!(other.kind, Kind::Listener(_)))
         })
     }
 
-    /// Whether a connection or a record of TIME-WAIT keeps the address from being bound: all do, except where both sides said SO_REUSEADDR.
+    /// Whether a connection or a record of TIME-WAIT keeps the address from being bound: all do, except where both sides said
+    /// SO_REUSEADDR, or SO_REUSEPORT.
     fn connections_conflict(&self, entry: &Entry, address: SocketAddrV4) -> bool {
         self.local_ports.get(&address.port()).into_iter().flatten().any(|used| {
-            !(entry.reuse_address && used.reusable)
+            !(entry.reuse.address && used.reuse.address || entry.reuse.shares_port(used.reuse))
                 && addresses_overlap((used.address, used.families), (*address.ip(), entry.families))
         })
     }
 
     /// A connection or a record of TIME-WAIT has this local address from now on.
-    pub(super) fn count_port(&mut self, port: u16, address: Ipv4Addr, reusable: bool) -> Result<()> {
+    pub(super) fn count_port(&mut self, port: u16, address: Ipv4Addr, reuse: Reuse) -> Result<()> {
         let used = self.local_ports.get_or_insert_with(port, Vec::new)?;
-        match used.iter_mut().find(|u| u.address == address && u.reusable == reusable) {
+        match used.iter_mut().find(|u| u.address == address && u.reuse == reuse) {
             Some(used) => used.count += 1,
             None => {
                 if used.reserve_fallibly(1).is_err() {
@@ -90,7 +92,7 @@ impl Tcp {
                 used.push(LocalUse {
                     address,
                     families: Families::of(address, Families::BOTH),
-                    reusable,
+                    reuse,
                     count: 1,
                 });
             }
@@ -99,9 +101,9 @@ impl Tcp {
     }
 
     /// One less.
-    pub(super) fn discount_port(&mut self, port: u16, address: Ipv4Addr, reusable: bool) {
+    pub(super) fn discount_port(&mut self, port: u16, address: Ipv4Addr, reuse: Reuse) {
         let Some(used) = self.local_ports.get_mut(&port) else { return };
-        if let Some(at) = used.iter().position(|u| u.address == address && u.reusable == reusable) {
+        if let Some(at) = used.iter().position(|u| u.address == address && u.reuse == reuse) {
             used[at].count -= 1;
             if used[at].count == 0 {
                 used.swap_remove(at);

@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::output::{Bare, send_bare};
 use crate::hash::Tuple;
 use crate::ip::Ip;
+use crate::reuse::Reuse;
 use crate::seq;
 use crate::wire::{Flags, Options, Tcp as Header};
 
@@ -33,8 +34,8 @@ pub struct TimeWait {
     timestamps: bool,
     ts_recent: u32,
     ts_offset: u32,
-    /// SO_REUSEADDR of the socket it was.
-    pub(super) reuse_address: bool,
+    /// Of the socket it was.
+    pub(super) reuse: Reuse,
 }
 
 impl TimeWait {
@@ -56,7 +57,7 @@ impl TimeWait {
             timestamps: connection.timestamps,
             ts_recent: connection.ts_recent,
             ts_offset: connection.ts_offset,
-            reuse_address: false,
+            reuse: Reuse::default(),
         }
     }
 }
@@ -72,12 +73,12 @@ impl Tcp {
         // Without memory for the record the connection is over at once.
         let Some(place) = self.enlist(record.expires, tuple) else { return };
         record.place = place;
-        let (port, address, reusable) = (tuple.local.port(), *tuple.local.ip(), record.reuse_address);
-        if self.count_port(port, address, reusable).is_err() {
+        let (port, address, reuse) = (tuple.local.port(), *tuple.local.ip(), record.reuse);
+        if self.count_port(port, address, reuse).is_err() {
             self.time_wait_queue.remove(&place);
         } else if self.time_wait.insert(tuple, record).is_err() {
             self.time_wait_queue.remove(&place);
-            self.discount_port(port, address, reusable);
+            self.discount_port(port, address, reuse);
         }
     }
 
@@ -93,7 +94,7 @@ impl Tcp {
     fn forget_time_wait(&mut self, tuple: &Tuple) {
         if let Some(record) = self.time_wait.remove(tuple) {
             self.time_wait_queue.remove(&record.place);
-            self.discount_port(tuple.local.port(), *tuple.local.ip(), record.reuse_address);
+            self.discount_port(tuple.local.port(), *tuple.local.ip(), record.reuse);
         }
     }
 

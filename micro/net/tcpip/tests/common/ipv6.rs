@@ -45,11 +45,11 @@ pub fn world(faults: Faults, segmentation: usize) -> World {
 }
 
 pub fn datagram(side: &Side) -> Arc<DatagramSocket> {
-    DatagramSocket::new(side.net.clone(), Domain::V6).unwrap()
+    DatagramSocket::new(side.net.clone(), Domain::V6, 0).unwrap()
 }
 
 pub fn stream(side: &Side) -> Arc<StreamSocket> {
-    StreamSocket::new(side.net.clone(), Domain::V6).unwrap()
+    StreamSocket::new(side.net.clone(), Domain::V6, 0).unwrap()
 }
 
 pub fn say(from: &dyn Socket, to: &Address, bytes: &[u8]) -> abi::Result<usize> {

@@ -307,11 +307,11 @@ pub struct Side {
 
 impl Side {
     pub fn stream(&self) -> Arc<StreamSocket> {
-        StreamSocket::new(self.net.clone(), Domain::V4).unwrap()
+        StreamSocket::new(self.net.clone(), Domain::V4, 0).unwrap()
     }
 
     pub fn datagram(&self) -> Arc<DatagramSocket> {
-        DatagramSocket::new(self.net.clone(), Domain::V4).unwrap()
+        DatagramSocket::new(self.net.clone(), Domain::V4, 0).unwrap()
     }
 
     pub fn at(&self, port: u16) -> Address {
