@@ -13,7 +13,6 @@ use api_fs::{FileType, Inode};
 use calls_files::stat::lookup_at;
 use task::files::{self, AT_FDCWD};
 use task::identity::capabilities::CAP_SYS_ADMIN;
-use task::pids::PidNamespace;
 use task::users::{self, Kind, UserNamespace};
 use vfs::{MountFlags, Owner, SuperBlock};
 
@@ -71,6 +70,7 @@ pub struct Parameters {
     /// Flags that parameters set or took away.
     flags_said: u32,
     tmpfs: Tmpfs,
+    proc: Proc,
     #[cfg(feature = "overlayfs")]
     overlay: crate::overlays::Overlay,
     /// Parameters that are looked at when the file system is made, with commas between them.
@@ -123,7 +123,6 @@ impl Type {
     fn ignores(self, key: &[u8]) -> bool {
         match self {
             Type::Tmpfs => [&b"inode64"[..], b"mpol"].contains(&key),
-            Type::Single("proc") => [&b"gid"[..], b"hidepid", b"subset"].contains(&key),
             Type::Single("devpts") => {
                 [&b"uid"[..], b"gid", b"mode", b"ptmxmode", b"newinstance", b"max"].contains(&key)
             }
@@ -141,6 +140,7 @@ impl Parameters {
             flags: MountFlags(0),
             flags_said: 0,
             tmpfs: Tmpfs::default(),
+            proc: Proc::default(),
             #[cfg(feature = "overlayfs")]
             overlay: Default::default(),
             words: Vec::new(),
@@ -189,6 +189,7 @@ impl Parameters {
         }
         let known = match self.kind {
             Type::Tmpfs => self.tmpfs.set(key, &value)?,
+            Type::Single("proc") => self.proc.set(key, &value),
             #[cfg(feature = "overlayfs")]
             Type::Overlay => self.overlay.set(key, value),
             Type::Ext4 => calls_files::disks::is_option(key) && self.keep(key, &value).is_ok(),
@@ -196,13 +197,18 @@ impl Parameters {
         };
         match known {
             true => Ok(()),
-            false if self.tmpfs_knows(key) => Err(refused(&format!("{name}: Bad value for '{shown}'"))),
+            false if self.knows(key) => Err(refused(&format!("{name}: Bad value for '{shown}'"))),
             false => Err(refused(&format!("{name}: Unknown parameter '{shown}'"))),
         }
     }
 
-    fn tmpfs_knows(&self, key: &[u8]) -> bool {
-        self.kind == Type::Tmpfs && Tmpfs::KEYS.contains(&key)
+    /// Whether it is the name of a parameter.
+    fn knows(&self, key: &[u8]) -> bool {
+        match self.kind {
+            Type::Tmpfs => Tmpfs::KEYS.contains(&key),
+            Type::Single("proc") => Proc::KEYS.contains(&key),
+            _ => false,
+        }
     }
 
     /// Keeps a word until the file system is made. `EINVAL` for more than a page.
@@ -244,13 +250,16 @@ impl Parameters {
         let is_inside = !task::current().credentials().lock().users.is_first();
         let root: Arc<dyn Inode> = match self.kind {
             Type::Tmpfs => self.tmpfs.make()?,
-            Type::Single("proc") if is_inside || task::current().process.pids != PidNamespace::FIRST => {
+            Type::Single("proc") => {
                 let pids = &task::current().process.pids;
                 let may = task::current().credentials().lock().can_in(&pids.owner(), CAP_SYS_ADMIN);
                 if !may {
                     return Err(EPERM);
                 }
-                proc::proc(files::new_device(), pids)
+                let policy = self.proc.policy();
+                let super_block = SuperBlock::new(self.flags, owner.clone()).with_options(policy.shown());
+                let root = proc::proc(files::new_device(), pids, policy);
+                return Ok(Made { super_block: Arc::new(super_block), root });
             }
             // They are not of a user namespace.
             Type::Single("devtmpfs" | "sysfs") | Type::Ext4 if is_inside => return Err(EPERM),
@@ -295,7 +304,48 @@ impl Parameters {
         {
             node.set_limits(self.tmpfs.bytes(), self.tmpfs.inodes)?;
         }
+        if let Some(policy) = proc::policy_of(&*made.root)
+            && self.kind == Type::Single("proc")
+        {
+            policy.change(self.proc.hidden, self.proc.group, self.proc.processes_only);
+            made.super_block.set_options(policy.shown());
+        }
         made.super_block.reconfigure(self.flags, self.flags_said | mask)
+    }
+}
+
+/// Parameters of a mount of /proc (proc(5)).
+#[derive(Default)]
+struct Proc {
+    hidden: Option<proc::Hidden>,
+    group: Option<u32>,
+    processes_only: bool,
+}
+
+impl Proc {
+    const KEYS: [&'static [u8]; 3] = [b"hidepid", b"gid", b"subset"];
+
+    /// False for a parameter that it has not, and for a value that is none.
+    fn set(&mut self, key: &[u8], value: &Value) -> bool {
+        let Value::Text(text) = value else { return false };
+        let Ok(text) = core::str::from_utf8(text) else { return false };
+        match key {
+            b"hidepid" => keep(&mut self.hidden, proc::Hidden::parse(text)),
+            b"gid" => keep(&mut self.group, named(Kind::Group, text)),
+            b"subset" => {
+                self.processes_only |= text.split(':').any(|part| part == "pid");
+                text.split(':').all(|part| part.is_empty() || part == "pid")
+            }
+            _ => false,
+        }
+    }
+
+    fn policy(&self) -> proc::Policy {
+        proc::Policy::new(
+            self.hidden.unwrap_or(proc::Hidden::Nothing),
+            self.group.unwrap_or(0),
+            self.processes_only,
+        )
     }
 }
 

@@ -82,7 +82,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     api_plat::on_console(|| CONSOLE.raise());
     let dev: Arc<dyn Inode> = devfs::root(files::new_device(), limit);
     let pts: Arc<dyn Inode> = devfs::pts(files::new_device());
-    let proc: Arc<dyn Inode> = proc::proc(files::new_device(), &PidNamespace::FIRST);
+    let proc: Arc<dyn Inode> = proc::proc(files::new_device(), &PidNamespace::FIRST, Default::default());
     let sys: Arc<dyn Inode> = proc::sys(files::new_device());
     *SINGLE.lock() = [
         Some(("devtmpfs", dev.clone())),
@@ -225,7 +225,9 @@ fn fill_container_tree(
         let found = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
         let found = found.map_err(|e| format!("{path} of the machine: {e:?}"))?;
         let inode = match path {
-            "/proc" if *views.pids != PidNamespace::FIRST => proc::proc(files::new_device(), views.pids),
+            "/proc" if *views.pids != PidNamespace::FIRST => {
+                proc::proc(files::new_device(), views.pids, Default::default())
+            }
             SHARED_MEMORY if views.has_own_ipc => {
                 match trees.iter().filter_map(in_memory).find(|wanted| wanted.path == SHARED_MEMORY) {
                     Some(wanted) => memory_root(&wanted, limit)?,

@@ -134,6 +134,29 @@ pub trait Changing: Send + Sync {
     }
 }
 
+/// What a mount of the file system keeps from callers, of the names that come and go beside those of its root's table, and of that
+/// table (proc(5): hidepid, gid, subset).
+pub trait Policy: Any + Send + Sync {
+    /// Whether the caller finds a name of the table.
+    fn shows(&self, name: &str) -> bool;
+    /// Whether the caller is told of the entry that has this key, in lists and by stat(2).
+    fn tells(&self, key: Key) -> bool;
+    /// Whether the caller may go into it.
+    fn check(&self, key: Key) -> Result<()>;
+}
+
+/// The policy of the file system that has this inode.
+pub fn policy<P: Policy>(inode: &dyn Inode) -> Option<&P> {
+    let policy: &dyn Any = inode.as_any().downcast_ref::<Node>()?.fs.policy.as_deref()?;
+    policy.downcast_ref()
+}
+
+/// The number that a name is, as it is listed: digits alone (Linux' name_to_int). `ENOENT` for any other name.
+pub fn number(name: &str) -> Result<u32> {
+    let is_listed = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+    name.parse().ok().filter(|_| is_listed).ok_or(ENOENT)
+}
+
 /// The object that a directory of numbers' entry stands for. `EBADF` for every other inode, those below such an entry included.
 pub fn object(inode: &dyn Inode) -> Result<Arc<dyn Any + Send + Sync>> {
     let node = inode.as_any().downcast_ref::<Node>().ok_or(EBADF)?;
@@ -162,13 +185,13 @@ impl Owner {
 
 /// The root inode of a file system with these contents. `magic` is its `f_type`.
 pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
-    let fs = Arc::new(Fs { device, magic, _held: None });
+    let fs = Arc::new(Fs { device, magic, policy: None, _held: None });
     Node::root(&fs, Body::Table { rows, below: "" }, 0)
 }
 
 /// As [`root`], with a key that all entries are told.
 pub fn root_about(rows: &'static [Row], device: u64, magic: u64, key: Key) -> Arc<dyn Inode> {
-    let fs = Arc::new(Fs { device, magic, _held: None });
+    let fs = Arc::new(Fs { device, magic, policy: None, _held: None });
     Node::root(&fs, Body::Table { rows, below: "" }, key)
 }
 
@@ -182,14 +205,16 @@ pub fn root_with(
     device: u64,
     magic: u64,
     (key, held): (Key, Held),
+    policy: Option<Arc<dyn Policy>>,
 ) -> Arc<dyn Inode> {
-    let fs = Arc::new(Fs { device, magic, _held: held });
+    let fs = Arc::new(Fs { device, magic, policy, _held: held });
     Node::root(&fs, Body::Both { rows, changing }, key)
 }
 
 struct Fs {
     device: u64,
     magic: u64,
+    policy: Option<Arc<dyn Policy>>,
     _held: Held,
 }
 
@@ -317,6 +342,13 @@ impl Node {
         self.parent.as_ref().is_some_and(|parent| parent.key != self.key)
     }
 
+    /// What the policy is about: an entry that comes and goes beside the root's table.
+    fn policy(&self) -> Option<&dyn Policy> {
+        let is_beside = |parent: &Arc<Node>| matches!(parent.body, Body::Both { .. });
+        let is_about = self.is_object() && self.parent.as_ref().is_some_and(is_beside);
+        self.fs.policy.as_deref().filter(|_| is_about)
+    }
+
     fn changes(&self) -> Option<(u64, &'static WaitQueue)> {
         match self.body {
             Body::Entry(Entry::Watched { changes, .. }) => Some(changes()),
@@ -341,6 +373,9 @@ impl Node {
 
 impl Inode for Node {
     fn stat(&self) -> Result<Stat> {
+        if self.policy().is_some_and(|policy| !policy.tells(self.key)) {
+            return Err(ENOENT);
+        }
         let kind = self.body.kind();
         let permissions = match self.body {
             Body::Entry(
@@ -409,6 +444,9 @@ impl Inode for Node {
             Body::Entry(Entry::Changing(changing)) => changing.check(self.key)?,
             _ => {}
         }
+        if let Some(policy) = self.policy() {
+            policy.check(self.key)?;
+        }
         if let Body::Entry(Entry::Opens { open, .. }) = self.body {
             return open(self.key, this);
         }
@@ -439,10 +477,16 @@ impl Inode for Node {
         let name = core::str::from_utf8(name).map_err(|_| ENOENT)?;
         let (row, changing) = match self.body {
             Body::Table { rows, below } => (find(rows, below, name), None),
-            Body::Both { rows, changing } => (find(rows, "", name), Some(changing)),
+            Body::Both { rows, changing } => {
+                let is_shown = self.fs.policy.as_ref().is_none_or(|policy| policy.shows(name));
+                (find(rows, "", name).filter(|_| is_shown), Some(changing))
+            }
             Body::Entry(Entry::Changing(changing)) => (None, Some(changing)),
             _ => return Err(ENOTDIR),
         };
+        if let Some(policy) = self.policy() {
+            policy.check(self.key)?;
+        }
         if let Some(owner) = self.owner {
             owner.check_presence(self.key).map_err(|e| if self.is_object() { e } else { ENOENT })?;
         }
@@ -486,8 +530,10 @@ impl Inode for Node {
         };
         let mut all = Vec::new();
         let mut fixed = 0;
+        let policy = self.fs.policy.as_ref().filter(|_| matches!(self.body, Body::Both { .. }));
         for (name, body) in names(rows, below) {
-            if fixed >= from && all.len() < most {
+            let is_shown = policy.is_none_or(|policy| policy.shows(name));
+            if is_shown && fixed >= from && all.len() < most {
                 all.push(entry(fixed, name, self.key, body.kind()));
             }
             fixed += 1;
@@ -495,14 +541,24 @@ impl Inode for Node {
         if let Some(changing) = changing
             && let Ok(first) = u32::try_from(from.saturating_sub(fixed))
         {
-            let numbers = changing.numbers(self.key, first, most - all.len());
             let kind = changing.kind();
-            all.extend(numbers.into_iter().map(|n| {
-                let name = format!("{n}");
-                // An object that is gone meanwhile is listed all the same, and not found afterwards.
-                let key = changing.entry(self.key, &name).map_or(self.key, |(_, key)| key);
-                entry(fixed + u64::from(n), &name, key, kind)
-            }));
+            let (mut first, mut most) = (Some(first), most - all.len());
+            // Of those that a policy keeps from the caller all may be what was asked for.
+            while let Some(next) = first
+                && most > 0
+            {
+                let numbers = changing.numbers(self.key, next, most);
+                first = numbers.last().filter(|_| numbers.len() == most).and_then(|last| last.checked_add(1));
+                for n in numbers {
+                    let name = format!("{n}");
+                    // An object that is gone meanwhile is listed all the same, and not found afterwards.
+                    let key = changing.entry(self.key, &name).map_or(self.key, |(_, key)| key);
+                    if policy.is_none_or(|policy| policy.tells(key)) {
+                        all.push(entry(fixed + u64::from(n), &name, key, kind));
+                        most -= 1;
+                    }
+                }
+            }
         }
         Ok(all)
     }
@@ -599,263 +655,4 @@ impl File for OpenFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use core::sync::atomic::{AtomicU32, Ordering};
-
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-
-    struct Numbers;
-    impl Changing for Numbers {
-        fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
-            (from..3).take(most).collect()
-        }
-        fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-            let number = name.parse().ok().filter(|n| *n < 3).ok_or(ENOENT)?;
-            Ok((Entry::Directory(&[("n", Entry::Text(|n| Ok(format!("{n}\n").into_bytes())))]), number))
-        }
-        fn kind(&self) -> FileType {
-            FileType::Directory
-        }
-    }
-
-    static STORED: AtomicU32 = AtomicU32::new(0);
-
-    const ROWS: &[Row] = &[
-        ("version", Entry::Fixed("Linux\n")),
-        (
-            "sys/kernel/count",
-            Entry::Text(|_| Ok(format!("{}", COUNT.fetch_add(1, Ordering::Relaxed)).into_bytes())),
-        ),
-        ("self", Entry::Link(|_| Ok(b"1".to_vec()))),
-        ("task", Entry::Changing(&Numbers)),
-        (
-            "sys/kernel/size",
-            Entry::File {
-                text: |_| Ok(Vec::new()),
-                store: |_, bytes| {
-                    STORED.store(bytes.len() as u32, Ordering::Relaxed);
-                    Ok(())
-                },
-                permissions: 0o644,
-            },
-        ),
-        ("sys/empty", Entry::Directory(&[])),
-        ("sys/kernelish", Entry::Fixed("")),
-    ];
-
-    fn tree() -> Arc<dyn Inode> {
-        root(ROWS, 5, 0x9fa0)
-    }
-
-    fn listed(directory: &Arc<dyn Inode>) -> Vec<(String, u64, FileType)> {
-        let all = directory.list(0, 100).unwrap();
-        all.into_iter().map(|e| (String::from_utf8(e.name).unwrap(), e.inode, e.kind)).collect()
-    }
-
-    fn walk(root: &Arc<dyn Inode>, path: &str) -> Result<Arc<dyn Inode>> {
-        path.split('/').try_fold(root.clone(), |dir, name| dir.lookup(name.as_bytes()))
-    }
-
-    fn read(file: &Arc<dyn File>, offset: u64) -> Vec<u8> {
-        let mut out = [0; 100];
-        let n = file.read(offset, &mut Sink::kernel(&mut out)).unwrap();
-        out[..n].to_vec()
-    }
-
-    #[test]
-    fn texts_are_made_anew_when_read_from_the_start() {
-        let root = tree();
-        let inode = walk(&root, "sys/kernel/count").unwrap();
-        let file = inode.open(&inode, 0).unwrap();
-        let first = read(&file, 0);
-        assert_ne!(read(&file, 0), first);
-        assert_eq!(read(&file, 1), b"");
-        assert_eq!(inode.stat().unwrap().size, 0);
-        assert_eq!(file.write(0, &mut Source::kernel(b"1")), Err(EACCES));
-    }
-
-    #[test]
-    fn a_long_text_is_made_in_parts() {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        fn count(_: Key, out: &mut Output) -> Result<()> {
-            MADE.fetch_add(1, Ordering::Relaxed);
-            for n in out.from()..50_000 {
-                out.print(format_args!("{n}\n"))?;
-                if out.go_on_at(n + 1) {
-                    break;
-                }
-            }
-            Ok(())
-        }
-        let whole: String = (0..50_000).map(|n| format!("{n}\n")).collect();
-        let root = root(&[("count", Entry::Lines(count))], 5, 0x9fa0);
-        let inode = walk(&root, "count").unwrap();
-        let file = inode.open(&inode, 0).unwrap();
-        let mut out = alloc::vec![0; 30_011];
-        let mut all = Vec::new();
-        loop {
-            let n = file.read(all.len() as u64, &mut Sink::kernel(&mut out)).unwrap();
-            all.extend_from_slice(&out[..n]);
-            if n == 0 {
-                break;
-            }
-        }
-        assert!(all == whole.as_bytes());
-        assert_eq!(MADE.load(Ordering::Relaxed), 5);
-        // Forwards over parts, and back.
-        for offset in [200_000, 70_000, 288_889, 288_890, 500_000] {
-            let n = file.read(offset, &mut Sink::kernel(&mut out[..10])).unwrap();
-            let rest = whole.as_bytes().get(offset as usize..).unwrap_or(&[]);
-            assert_eq!(out[..n], rest[..rest.len().min(10)]);
-        }
-    }
-
-    #[test]
-    fn changing_names_keep_their_inode_while_it_is_used() {
-        let root = tree();
-        let a = walk(&root, "task/2").unwrap();
-        assert!(Arc::ptr_eq(&a, &walk(&root, "task/2").unwrap()));
-        let inode = walk(&root, "task/2/n").unwrap();
-        assert_eq!(read(&inode.open(&inode, 0).unwrap(), 0), b"2\n");
-        assert_eq!(walk(&root, "task/3").err(), Some(ENOENT));
-        assert_eq!(walk(&root, "task").unwrap().list(1, 10).unwrap().len(), 2);
-        assert_eq!(walk(&root, "self").unwrap().read_link().unwrap(), b"1");
-        assert_eq!(root.unlink(b"version", false), Err(EPERM));
-    }
-
-    #[test]
-    fn a_table_is_a_tree_of_the_paths_in_it() {
-        let root = tree();
-        let names = |directory: &Arc<dyn Inode>| -> Vec<String> {
-            listed(directory).into_iter().map(|(name, ..)| name).collect()
-        };
-        assert_eq!(names(&root), ["version", "sys", "self", "task"]);
-        let sys = walk(&root, "sys").unwrap();
-        assert_eq!(names(&sys), ["kernel", "empty", "kernelish"]);
-        assert_eq!(names(&walk(&root, "sys/kernel").unwrap()), ["count", "size"]);
-        assert_eq!(names(&walk(&root, "sys/empty").unwrap()), [""; 0]);
-        assert_eq!(sys.stat().unwrap().links, 4);
-        assert_eq!(root.stat().unwrap().links, 4);
-        for missing in ["sys/kern", "sys/kernel/", "sys/kernel/count2", "", "sy", "version/x", "sys/empty/x"]
-        {
-            assert!(walk(&root, missing).is_err(), "{missing:?}");
-        }
-        assert_eq!(walk(&root, "version/x").err(), Some(ENOTDIR));
-    }
-
-    #[test]
-    fn a_name_has_the_same_inode_number_in_a_listing_and_whenever_it_is_looked_up() {
-        let root = tree();
-        let mut seen = std::collections::BTreeSet::new();
-        for directory in ["sys", "sys/kernel", "task", "task/0", "task/1"] {
-            let directory = walk(&root, directory).unwrap();
-            for (name, number, kind) in listed(&directory) {
-                for _ in 0..2 {
-                    let stat = directory.lookup(name.as_bytes()).unwrap().stat().unwrap();
-                    assert_eq!((stat.inode, stat.kind), (number, kind), "{name}");
-                }
-                assert!(seen.insert(number), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_directory_whose_object_is_gone_is_not_that_of_the_next_object_with_its_number() {
-        static BORN: AtomicU32 = AtomicU32::new(0);
-        struct Reborn;
-        impl Changing for Reborn {
-            fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
-                (from..1).take(most).collect()
-            }
-            fn entry(&self, key: Key, _: &str) -> Result<(Entry, Key)> {
-                const BELOW: &[Row] = &[("ns", Entry::Directory(&[]))];
-                Ok((Entry::Directory(BELOW), key | Key::from(BORN.load(Ordering::Relaxed)) << 64))
-            }
-            fn kind(&self) -> FileType {
-                FileType::Directory
-            }
-            fn check_presence(&self, key: Key) -> Result<()> {
-                if key >> 64 == Key::from(BORN.load(Ordering::Relaxed)) { Ok(()) } else { Err(ESRCH) }
-            }
-            fn object(&self, key: Key) -> Result<Arc<dyn Any + Send + Sync>> {
-                Ok(Arc::new(key >> 64))
-            }
-        }
-        let object = |inode: &Arc<dyn Inode>| object(&**inode).map(|o| *o.downcast::<Key>().unwrap());
-        let root = root_with(ROWS, &Reborn, 5, 0x9fa0, (1, None));
-        BORN.store(1, Ordering::Relaxed);
-        let first = walk(&root, "0").unwrap();
-        assert!(Arc::ptr_eq(&first, &walk(&root, "0").unwrap()));
-        BORN.store(2, Ordering::Relaxed);
-        let second = walk(&root, "0").unwrap();
-        assert_ne!(first.stat().unwrap().inode, second.stat().unwrap().inode);
-        assert_eq!((object(&first), object(&second)), (Ok(1), Ok(2)));
-        assert_eq!((first.lookup(b"ns").err(), second.lookup(b"ns").err()), (Some(ESRCH), None));
-        assert!(
-            listed(&root)
-                .iter()
-                .any(|(name, number, _)| name == "0" && *number == second.stat().unwrap().inode)
-        );
-        // What is below stands for nothing by itself, nor do other directories and files.
-        for path in ["0/ns", "sys", "version", "task"] {
-            assert_eq!(object(&walk(&root, path).unwrap()), Err(EBADF), "{path}");
-        }
-        assert_eq!(object(&root), Err(EBADF));
-    }
-
-    #[test]
-    fn names_that_come_and_go_stand_beside_those_of_a_table() {
-        let root = root_with(ROWS, &Numbers, 5, 0x9fa0, (0, None));
-        let inode = walk(&root, "1/n").unwrap();
-        assert_eq!(read(&inode.open(&inode, 0).unwrap(), 0), b"1\n");
-        assert_eq!(walk(&root, "3").err(), Some(ENOENT));
-        assert!(walk(&root, "version").is_ok() && walk(&root, "sys/kernel/count").is_ok());
-        let names: Vec<String> = listed(&root).into_iter().map(|(name, ..)| name).collect();
-        assert_eq!(names, ["version", "sys", "self", "task", "0", "1", "2"]);
-        // One at a time as well.
-        let mut alone = Vec::new();
-        let mut from = 0;
-        while let Some(entry) = root.list(from, 1).unwrap().pop() {
-            from = entry.next;
-            alone.push(String::from_utf8(entry.name).unwrap());
-        }
-        assert_eq!(alone, names);
-    }
-
-    #[test]
-    fn numbers_that_go_while_they_are_listed_hide_no_others() {
-        static FIRST: AtomicU32 = AtomicU32::new(0);
-        struct Closing;
-        impl Changing for Closing {
-            fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
-                (FIRST.load(Ordering::Relaxed).max(from)..100).take(most).collect()
-            }
-            fn entry(&self, _: Key, _: &str) -> Result<(Entry, Key)> {
-                Err(ENOENT)
-            }
-            fn kind(&self) -> FileType {
-                FileType::Symlink
-            }
-        }
-        let root = root(&[("fd", Entry::Changing(&Closing))], 5, 0x9fa0);
-        let directory = walk(&root, "fd").unwrap();
-        let (mut seen, mut from) = (Vec::new(), 0);
-        loop {
-            let entries = directory.list(from, 7).unwrap();
-            let Some(last) = entries.last() else { break };
-            from = last.next;
-            seen.extend(entries.iter().map(|e| String::from_utf8(e.name.clone()).unwrap()));
-            FIRST.store(seen.len() as u32, Ordering::Relaxed);
-        }
-        assert_eq!(seen, (0..100).map(|n| format!("{n}")).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_is_written_goes_to_the_store_of_the_file() {
-        let inode = walk(&tree(), "sys/kernel/size").unwrap();
-        assert_eq!(inode.stat().unwrap().permissions, 0o644);
-        assert_eq!(inode.open(&inode, 1).unwrap().write(0, &mut Source::kernel(b"12345")), Ok(5));
-        assert_eq!(STORED.load(Ordering::Relaxed), 5);
-    }
-}
+mod tests;

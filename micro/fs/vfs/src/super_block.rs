@@ -5,6 +5,7 @@ use crate::mount::MountFlags;
 use crate::namespace::Owner;
 use abi::{Result, errno::*};
 use alloc::string::String;
+use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A mounted file system, as its mounts know it.
@@ -13,23 +14,29 @@ pub struct SuperBlock {
     /// Open descriptions that may write to regular files, through whatever mount.
     writers: AtomicU32,
     owner: Owner,
-    options: String,
+    options: SpinLock<String>,
 }
 
 impl SuperBlock {
     /// Of these flags the ones of file systems; whoever may administer what belongs to `owner` may change them.
     pub fn new(flags: MountFlags, owner: Owner) -> SuperBlock {
         let flags = AtomicU32::new(flags.0 & MountFlags::OF_FILE_SYSTEM);
-        SuperBlock { flags, writers: AtomicU32::new(0), owner, options: String::new() }
+        SuperBlock { flags, writers: AtomicU32::new(0), owner, options: SpinLock::default() }
     }
 
     /// With options of its own, as mountinfo shows them: each behind a comma.
     pub fn with_options(self, options: String) -> SuperBlock {
-        SuperBlock { options, ..self }
+        self.set_options(options);
+        self
     }
 
-    pub fn options(&self) -> &str {
-        &self.options
+    pub fn options(&self) -> String {
+        self.options.lock().clone()
+    }
+
+    /// A remount changed them.
+    pub fn set_options(&self, options: String) {
+        *self.options.lock() = options;
     }
 
     pub fn flags(&self) -> MountFlags {

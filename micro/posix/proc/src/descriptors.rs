@@ -22,7 +22,7 @@ const O_PATH: u32 = 0o10000000;
 const O_CLOEXEC: u32 = 0o2000000;
 
 fn number(name: &str) -> Result<i32> {
-    name.parse().map_err(|_| ENOENT)
+    procfs::number(name).and_then(|number| i32::try_from(number).map_err(|_| ENOENT))
 }
 
 /// The key of a descriptor: its process above, its number below.

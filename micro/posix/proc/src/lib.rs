@@ -13,12 +13,14 @@ mod mounts;
 mod namespaces;
 mod net;
 mod oom;
+mod policy;
 mod process;
 mod system;
 mod time_offsets;
 mod user_maps;
 
 pub use cgroup::cgroup;
+pub use policy::{Hidden, Policy};
 
 use abi::Result;
 use alloc::format;
@@ -33,10 +35,15 @@ use task::pids::PidNamespace;
 const PROC_MAGIC: u64 = 0x9fa0;
 const SYSFS_MAGIC: u64 = 0x6265_6572;
 
-/// The root of /proc, with the processes of a PID namespace.
-pub fn proc(device: u64, pids: &PidNamespace) -> Arc<dyn Inode> {
+/// The root of /proc, with the processes of a PID namespace, of which `policy` may hide some.
+pub fn proc(device: u64, pids: &PidNamespace, policy: Policy) -> Arc<dyn Inode> {
     let about = (process::key_of(pids), pids.held());
-    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC, about)
+    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC, about, Some(Arc::new(policy)))
+}
+
+/// The policy of a mount of /proc, from its root.
+pub fn policy_of(root: &dyn Inode) -> Option<&Policy> {
+    procfs::policy(root)
 }
 
 /// The root of /sys.

@@ -40,8 +40,7 @@ fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>)
     let mut known = Set::new();
     let own = task::current().process.network().network.number;
     for process in processes::all() {
-        // Sockets of another network are not listed here.
-        if process.family.is_zombie() || process.network().network.number != own {
+        if process.family.is_zombie() {
             continue;
         }
         let uid = process.credentials.lock().uid;
@@ -50,7 +49,11 @@ fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>)
             let mut next = descriptors.next_open(0);
             while let Some(fd) = next {
                 next = descriptors.next_open(fd as u32 + 1);
-                let found = descriptors.get(fd).ok().and_then(|d| of_family(&d, family, kinds));
+                let found = descriptors
+                    .get(fd)
+                    .ok()
+                    .filter(|d| is_in(d, own))
+                    .and_then(|d| of_family(&d, family, kinds));
                 if let Some((inode, socket)) = found
                     && known.insert(inode)
                 {
@@ -61,6 +64,11 @@ fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>)
         })?;
     }
     Ok(())
+}
+
+/// Sockets of another network are not listed here, whoever has them.
+fn is_in(description: &Description, network: u64) -> bool {
+    api_socket::network_of_file(&**description.file()) == Ok(network)
 }
 
 fn of_family(description: &Description, family: u16, kinds: &[Type]) -> Option<(u64, Arc<dyn Socket>)> {

@@ -44,7 +44,7 @@ impl Changing for Processes {
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
-        let number: i32 = name.parse().map_err(|_| ENOENT)?;
+        let number = i32::try_from(procfs::number(name)?).map_err(|_| ENOENT)?;
         let pid = viewer(key).find(number).ok_or(ENOENT)?;
         match processes::find(pid) {
             Some(process) => Ok((Entry::Directory(ROWS), WHOLE | key_with(key, pid, &process))),
@@ -422,7 +422,7 @@ impl Changing for Tasks {
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
-        let number: i32 = name.parse().map_err(|_| ENOENT)?;
+        let number = i32::try_from(procfs::number(name)?).map_err(|_| ENOENT)?;
         let tid = viewer(key).find(number).ok_or(ENOENT)?;
         let process = of(key)?;
         process.task(tid).ok_or(ENOENT)?;

@@ -115,7 +115,7 @@ fn remount(
         namespace.check_remount(at, new)?;
         let kind = Type::of(mount.file_system.as_bytes()).unwrap_or(Type::Other(mount.file_system));
         let mut parameters = Parameters::new(kind).with_flags(new);
-        if matches!(kind, Type::Tmpfs | Type::Ext4) {
+        if matches!(kind, Type::Tmpfs | Type::Ext4 | Type::Single("proc")) {
             parameters.set_all(&options?.unwrap_or_default())?;
         }
         let made = Made { super_block: mount.super_block().clone(), root: at.inode().clone() };
