@@ -206,6 +206,11 @@ fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_linux_own_tests_ask_for_is_as_on_linux() {
+    passes("likeness_selftests.c", "all likeness tests of selftests passed");
+}
+
+#[test]
 fn what_gvisors_tests_of_system_calls_ask_for_is_as_on_linux() {
     passes("likeness_gvisor.c", "all likeness tests of gVisor's passed");
 }

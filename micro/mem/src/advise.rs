@@ -250,7 +250,13 @@ impl Space {
         let limit = inner.limits.locked;
         let wanted = inner.locked_pages.saturating_add(length / PAGE);
         if locked && limit != u64::MAX && wanted > limit / PAGE {
-            return Err(ENOMEM);
+            // What is locked already is not counted twice.
+            let end = start.saturating_add(length);
+            let pages = |(from, vma): (&u64, &Vma)| vma.end.min(end).saturating_sub(start.max(*from)) / PAGE;
+            let all = inner.tree.overlapping(start, end).filter(|(_, vma)| vma.flags.locked);
+            if wanted.saturating_sub(all.map(pages).sum()) > limit / PAGE {
+                return Err(ENOMEM);
+            }
         }
         start.checked_add(length).ok_or(EINVAL)?;
         let end = range_end(start, length, ENOMEM)?;

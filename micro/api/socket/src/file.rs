@@ -15,11 +15,14 @@ pub struct SocketFile {
     socket: Arc<dyn Socket>,
     /// `/proc/self/fd` shows it as `socket:[N]`.
     inode: u64,
+    /// The network that it is in, whatever the process that has it.
+    network: u64,
     attributes: Unnamed,
 }
 
 impl SocketFile {
-    pub fn new(socket: Arc<dyn Socket>) -> Arc<SocketFile> {
+    /// A socket of the network with this number.
+    pub fn new(socket: Arc<dyn Socket>, network: u64) -> Arc<SocketFile> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let owner = crate::family::caller().map(|caller| caller.credentials());
         let (uid, gid) = owner.map_or((0, 0), |who| (who.uid, who.gid));
@@ -27,7 +30,7 @@ impl SocketFile {
         let attributes = Unnamed::new(0o777, uid, gid);
         let inode = NEXT.fetch_add(1, Ordering::Relaxed);
         socket.named(inode);
-        Arc::new(SocketFile { socket, inode, attributes })
+        Arc::new(SocketFile { socket, inode, network, attributes })
     }
 
     pub fn socket(&self) -> &Arc<dyn Socket> {
@@ -38,6 +41,11 @@ impl SocketFile {
 /// The socket behind a file; `ENOTSOCK` for other files.
 pub fn of_file(file: &dyn File) -> Result<&Arc<dyn Socket>> {
     file.as_any().downcast_ref::<SocketFile>().map(SocketFile::socket).ok_or(ENOTSOCK)
+}
+
+/// The number of the network that a socket is in; `ENOTSOCK` for other files.
+pub fn network_of_file(file: &dyn File) -> Result<u64> {
+    file.as_any().downcast_ref::<SocketFile>().map(|file| file.network).ok_or(ENOTSOCK)
 }
 
 impl File for SocketFile {

@@ -36,7 +36,7 @@ pub use family::{
     Family, Maker, Network, create, credentials, may_administer, network_number, pair, register,
     register_caller, register_maker, set, stack, table,
 };
-pub use file::{SocketFile, of_file};
+pub use file::{SocketFile, network_of_file, of_file};
 pub use last_stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
 pub use peek::PeekOffset;
 pub use rights::{RIGHTS_MAX, Right, Rights, register_reclaim};

@@ -152,7 +152,7 @@ pub fn accept(
 ) -> Result<Arc<Description>> {
     let target = Target(description.clone());
     let (accepted, peer) = target.socket()?.accept()?;
-    let made = describe(accepted, flags);
+    let made = describe(accepted, target.network()?, flags);
     if at != 0 {
         write_address(&peer, at, length_at)?;
     }
@@ -171,9 +171,9 @@ pub fn shutdown(description: &Arc<Description>, how: i32) -> Result<usize> {
 /// A socket as a file without a descriptor. `kind` has the flags of socket(2)'s second argument.
 pub fn socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Description>> {
     let (kind, flags) = super::split_type(kind)?;
-    Ok(describe(super::make(family, kind, protocol)?, flags))
+    Ok(describe(super::make(family, kind, protocol)?, api_socket::network_number(), flags))
 }
 
-fn describe(socket: Arc<dyn Socket>, flags: u32) -> Arc<Description> {
-    Description::new(SocketFile::new(socket), flags & super::SOCK_NONBLOCK | super::READ_WRITE, None)
+fn describe(socket: Arc<dyn Socket>, network: u64, flags: u32) -> Arc<Description> {
+    Description::new(SocketFile::new(socket, network), flags & super::SOCK_NONBLOCK | super::READ_WRITE, None)
 }

@@ -50,6 +50,11 @@ const OPTION_MAX: usize = 4096;
 struct Target(Arc<Description>);
 
 impl Target {
+    /// The number of the network that it is in.
+    fn network(&self) -> Result<u64> {
+        api_socket::network_of_file(&**self.0.file())
+    }
+
     fn of(fd: i32) -> Result<Target> {
         let description = files::get(fd)?;
         api_socket::of_file(&**description.file())?;
@@ -104,8 +109,9 @@ pub fn initialise() {
 }
 
 /// A descriptor for a socket; `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC, which have open(2)'s values.
-fn install(socket: Arc<dyn Socket>, flags: u32) -> Result<i32> {
-    files::current().install(SocketFile::new(socket), flags & (SOCK_NONBLOCK | O_CLOEXEC) | READ_WRITE)
+fn install(socket: Arc<dyn Socket>, network: u64, flags: u32) -> Result<i32> {
+    let file = SocketFile::new(socket, network);
+    files::current().install(file, flags & (SOCK_NONBLOCK | O_CLOEXEC) | READ_WRITE)
 }
 
 /// Type and flags of socket(2)'s second argument.
@@ -120,7 +126,7 @@ fn split_type(value: u32) -> Result<(u32, u32)> {
 pub fn socket(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
     let socket = make(call.uint(0), kind, call.uint(2))?;
-    install(socket, flags).map(|fd| fd as usize)
+    install(socket, api_socket::network_number(), flags).map(|fd| fd as usize)
 }
 
 /// A socket without a descriptor.
@@ -186,8 +192,9 @@ pub fn socketpair(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
     let (a, b) = api_socket::pair(credentials(), call.uint(0), kind, call.uint(2))?;
     let descriptors = &files::current().descriptors;
-    let first = install(a, flags)?;
-    let result = install(b, flags).and_then(|second| {
+    let network = api_socket::network_number();
+    let first = install(a, network, flags)?;
+    let result = install(b, network, flags).and_then(|second| {
         let written = call.ptr::<[i32; 2]>(3).write([first, second]);
         if written.is_err() {
             drop(descriptors.remove(second));
@@ -253,7 +260,7 @@ fn accept_with(call: &mut Call<'_>, flags: u32) -> Result<usize> {
         descriptors.check_room()?;
         socket.accept()
     })?;
-    let fd = install(accepted, flags)?;
+    let fd = install(accepted, target.network()?, flags)?;
     if call.arg(1) != 0
         && let Err(e) = write_address(&peer, call.arg(1), call.arg(2))
     {
@@ -276,13 +283,18 @@ pub fn accept4(call: &mut Call<'_>) -> Result<usize> {
 pub fn connect(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let address = read_address(call.arg(1), call.int(2))?;
-    let socket = target.socket()?;
     let blocking = !target.0.is_nonblocking();
+    connect_to(&target, &address, blocking).map(|()| 0)
+}
+
+/// connect(2); `EINPROGRESS` for an attempt that goes on in the background.
+fn connect_to(target: &Target, address: &Address, blocking: bool) -> Result<()> {
+    let socket = target.socket()?;
     let file = &**target.0.file();
     let writable = Events::WRITABLE;
-    match waiting(&target, Some(&address), blocking, || socket.connect(&caller(), &address)) {
+    match waiting(target, Some(address), blocking, || socket.connect(&caller(), address)) {
         Err(EINPROGRESS | EALREADY) if blocking => {}
-        result => return result.map(|()| 0),
+        result => return result,
     }
     let done = for_file(file, writable, true, FOREVER, || {
         if socket.poll().intersects(Events::OUT | Events::ERR | Events::HUP) { Ok(()) } else { Err(EAGAIN) }
@@ -294,8 +306,8 @@ pub fn connect(call: &mut Call<'_>) -> Result<usize> {
         Err(e) => return Err(e),
     }
     // What came of the attempt, this call says; another thread may have been told before that it succeeded.
-    match socket.connect(&caller(), &address) {
-        Ok(()) | Err(EISCONN) => Ok(0),
+    match socket.connect(&caller(), address) {
+        Ok(()) | Err(EISCONN) => Ok(()),
         Err(e) => Err(e),
     }
 }
@@ -398,6 +410,13 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
         (linux::SOL_SOCKET, filter::SO_GET_FILTER) => {
             let instructions = filter::read_back(&**socket, call.arg(3), room)?;
             return length_at.write(instructions as i32).map(|()| 0);
+        }
+        (linux::SOL_SOCKET, linux::SO_NETNS_COOKIE) => {
+            if room < size_of::<u64>() {
+                return Err(EINVAL);
+            }
+            // Of the machine's own network Linux' is not 0 either.
+            (target.network()? + 1).to_ne_bytes().to_vec()
         }
         (linux::SOL_SOCKET, linux::SO_PEERCRED) => {
             let value = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PEERCRED as i32, &[])?;

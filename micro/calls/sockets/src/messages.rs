@@ -3,8 +3,7 @@
 
 use super::Target;
 use super::address::{read_address, write_address};
-use super::caller;
-use super::waiting;
+use super::{IPPROTO_TCP, caller, connect_to, waiting};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -33,6 +32,7 @@ const MESSAGES_MAX: usize = 1024;
 const CMSG: usize = 16;
 const MSG_WAITFORONE: u32 = 0x10000;
 const MSG_ZEROCOPY: u32 = 0x400_0000;
+const MSG_FASTOPEN: u32 = 0x2000_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 
 /// `struct msghdr` (56 bytes on x86-64).
@@ -83,6 +83,14 @@ fn send(target: &Target, mut message: Sending, from: &mut Source<'_>) -> Result<
     let stream = socket.socket_type() == Type::Stream;
     let quiet = message.flags & linux::MSG_NOSIGNAL != 0;
     let who = caller();
+    if message.flags & MSG_FASTOPEN != 0 && socket.protocol() == IPPROTO_TCP {
+        // The server is asked without data first, as Linux does where it has no cookie of its (RFC 7413).
+        let address = message.to.take().ok_or(EINVAL)?;
+        if address.family().is_none_or(|family| family == Address::UNSPEC) {
+            return Err(EOPNOTSUPP);
+        }
+        connect_to(target, &address, blocking).map_err(|e| if e == EALREADY { EINPROGRESS } else { e })?;
+    }
     let mut done = 0;
     loop {
         match waiting(target, message.to.as_ref(), blocking, || socket.send(Some(&who), &message, from)) {

@@ -12,6 +12,9 @@ pub const RESTART: Errno = Errno(512);
 /// As [`RESTART`], but EINTR whenever any handler ran (Linux' ERESTARTNOHAND: pause, sigsuspend, ppoll, pselect6).
 pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
+/// As [`RESTART`], whatever handlers ran (Linux' ERESTARTNOINTR: FUTEX_LOCK_PI).
+pub const RESTART_ALWAYS: Errno = Errno(513);
+
 /// No deadline.
 pub const FOREVER: u64 = u64::MAX;
 

@@ -10,7 +10,7 @@ use api_user::{UserPtr, compare_exchange_u32};
 use task::call::Call;
 use task::processes;
 use task::time::clock::Clock;
-use task::wait::{self, RESTART, RESTART_NO_HANDLER};
+use task::wait::{self, RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER};
 
 const FUTEX_WAIT: u32 = 0;
 const FUTEX_WAKE: u32 = 1;
@@ -279,7 +279,7 @@ fn lock_pi(word: Word, deadline_ns: u64) -> Result<usize> {
             // The one who unlocked made us the owner.
             Ok(()) if read(word)? & TID_MASK == task::current().number as u32 => return Ok(0),
             Ok(()) => {}
-            Err(EINTR) => return Err(RESTART),
+            Err(EINTR) => return Err(RESTART_ALWAYS),
             Err(e) => return Err(e),
         }
     }
@@ -318,7 +318,9 @@ fn wait_requeue_pi(word: Word, value: u32, deadline_ns: u64, target: Word) -> Re
         // Made the owner by the one who requeued or unlocked, or on the way to it.
         Ok(()) if read(target)? & TID_MASK == task::current().number as u32 => Ok(0),
         Ok(()) => lock_pi(target, deadline_ns),
-        Err(EINTR) => Err(RESTART),
+        // What it slept on first has changed by then.
+        Err(EINTR) if sleeper.waits_for(target.key()) => Err(EAGAIN),
+        Err(EINTR) => Err(RESTART_ALWAYS),
         Err(e) => Err(e),
     }
 }

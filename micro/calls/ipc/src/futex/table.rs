@@ -80,6 +80,11 @@ impl Sleeper {
         self.0.woken.load(Ordering::Acquire)
     }
 
+    /// Whether it is in the queue of this word, or was until it left.
+    pub fn waits_for(&self, word: Key) -> bool {
+        *self.0.word.lock() == word
+    }
+
     /// Leaves the queue; true when a wake-up had been spent on this thread.
     pub fn leave(&self) -> bool {
         if !self.is_woken() {

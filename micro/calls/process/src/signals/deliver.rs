@@ -13,7 +13,7 @@ use task::children::Change;
 use task::pids::Pid;
 use task::signals::action::{Action, SA_IMMUTABLE, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
 use task::signals::{self, SigInfo, *};
-use task::wait::{RESTART, RESTART_NO_HANDLER};
+use task::wait::{RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER};
 use task::{Task, processes};
 
 /// A call that was interrupted, and when it is made again.
@@ -23,7 +23,7 @@ enum Interrupted {
     UnlessHandlerSaysNo(u64),
     /// Unless any handler runs.
     UnlessHandled(u64),
-    /// In any case: an earlier handler with SA_RESTART has run already.
+    /// In any case: the call asks for it, or an earlier handler with SA_RESTART has run already.
     Always(u64),
 }
 
@@ -32,6 +32,7 @@ impl Interrupted {
         match call {
             Some((number, Err(RESTART))) => Some(Interrupted::UnlessHandlerSaysNo(number)),
             Some((number, Err(RESTART_NO_HANDLER))) => Some(Interrupted::UnlessHandled(number)),
+            Some((number, Err(RESTART_ALWAYS))) => Some(Interrupted::Always(number)),
             _ => noted.map(Interrupted::Always),
         }
     }
