@@ -49,7 +49,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 29] = [
+pub const CHOICES: [Choice; 30] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -61,6 +61,18 @@ pub const CHOICES: [Choice; 29] = [
             ("region", "alloc-region"),
         ],
     },
+    part(
+        "alloc.net",
+        "a heap of the network's own",
+        &[
+            ("shared", ""),
+            ("tlsf", "alloc-net-tlsf"),
+            ("buddy", "alloc-net-buddy"),
+            ("mimalloc", "alloc-net-mimalloc"),
+            ("tiny", "alloc-net-tiny"),
+            ("region", "alloc-net-region"),
+        ],
+    ),
     part("heap-check", "checks around the heap, for debugging", &[("off", ""), ("on", "heap-check")]),
     part(
         "sched",
@@ -151,10 +163,11 @@ struct Need {
     gives_way: bool,
 }
 
-const NEEDS: [Need; 8] = [
+const NEEDS: [Need; 9] = [
     Need { part: "programs", needs: "overlay", why: "they come over its channel", gives_way: true },
     Need { part: "trace", needs: "overlay", why: "its commands come over that channel", gives_way: true },
     Need { part: "overlay", needs: "volumes", why: "its files are a volume", gives_way: false },
+    Need { part: "alloc.net", needs: "net", why: "the heap is that of TCP/IP", gives_way: true },
     Need { part: "dhcp", needs: "net", why: "the address is that of TCP/IP", gives_way: true },
     Need { part: "ipv6", needs: "net", why: "the device is that of TCP/IP", gives_way: true },
     Need { part: "packet", needs: "net", why: "the link is that of TCP/IP", gives_way: true },

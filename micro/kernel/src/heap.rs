@@ -18,18 +18,27 @@ use alloc_tiny::Tiny as Picked;
 #[cfg(feature = "alloc-tlsf")]
 use alloc_tlsf::Tlsf as Picked;
 
+#[cfg(feature = "alloc-apart")]
+mod apart;
+#[cfg(feature = "alloc-apart")]
+use apart::{HEAP, begin};
+
 #[cfg(not(feature = "heap-check"))]
 type Used = Picked;
 #[cfg(feature = "heap-check")]
 type Used = alloc_checked::Checked<Picked>;
 
-#[cfg(not(feature = "heap-check"))]
-const EMPTY: Used = Picked::new();
-#[cfg(feature = "heap-check")]
-const EMPTY: Used = alloc_checked::Checked::new(Picked::new());
+const fn usual() -> KernelHeap<Used> {
+    #[cfg(not(feature = "heap-check"))]
+    let empty = Picked::new();
+    #[cfg(feature = "heap-check")]
+    let empty = alloc_checked::Checked::new(Picked::new());
+    KernelHeap::new(empty, Pages { take: heap_take, give: heap_give })
+}
 
+#[cfg(not(feature = "alloc-apart"))]
 #[global_allocator]
-static HEAP: KernelHeap<Used> = KernelHeap::new(EMPTY, Pages { take: heap_take, give: heap_give });
+static HEAP: KernelHeap<Used> = usual();
 
 /// What is left of pages and heap is less than half of the reserve: no call that makes something new is let in. The
 /// heap counts, for it gives back only regions of which all is free; holes between small objects do not.
@@ -71,4 +80,6 @@ fn unilith_kernel_memory(free: &[MemoryRange]) {
             log::warn!("memory {:#x} to {:#x} is left unused: too many ranges", range.start, range.end);
         }
     }
+    #[cfg(feature = "alloc-apart")]
+    begin(free);
 }

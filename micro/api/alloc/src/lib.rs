@@ -19,7 +19,7 @@
 //!   kernel does not stay with the heap.
 //!
 //! `alloc-tlsf`, `alloc-buddy`, `alloc-mimalloc`, `alloc-tiny` and `alloc-region` implement it, `alloc-checked` finds
-//! misuse around each of them, and `alloc-contract` checks all of this. The kernel picks one by cargo feature:
+//! misuse around each of them, `alloc-apart` lets the network have another one than the rest, and `alloc-contract` checks all of this. The kernel picks one by cargo feature:
 //!
 //! ```ignore
 //! #[global_allocator]
@@ -32,6 +32,7 @@ extern crate std;
 
 mod fallible;
 pub mod fault;
+pub mod library;
 
 pub use fallible::{NoMemory, Reserve, attempt, make_room, try_box};
 
@@ -254,7 +255,9 @@ impl<H: Heap> KernelHeap<H> {
         heap.alloc(layout)
     }
 
-    fn is_large(layout: &Layout) -> bool {
+    /// Whether such a block is made of pages of its own.
+    #[inline]
+    pub fn is_large(layout: &Layout) -> bool {
         layout.size() >= Self::LARGE && layout.align() <= PAGE
     }
 }

@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::library::{self, Library};
 use api_lock::SpinLock;
 use api_netdev::{Buffer, Incoming, NetDevice};
 use api_sched::{TimerId, WaitQueue, Waiter};
@@ -567,7 +568,9 @@ impl Net {
 
     /// Looks at or changes the stack without letting it act.
     pub fn look<R>(&self, f: impl FnOnce(&mut Stack) -> R) -> R {
-        f(&mut self.stack.lock())
+        let mut stack = self.stack.lock();
+        let _entered = library::enter(Library::Network);
+        f(&mut stack)
     }
 
     /// The number of an address of IPv6 that a program names, on a link.
@@ -583,6 +586,7 @@ impl Net {
     fn run<R>(&self, announce: bool, f: impl FnOnce(&mut Stack, u64) -> R) -> R {
         let now = self.host.now_ns();
         let mut stack = self.stack.lock();
+        let entered = library::enter(Library::Network);
         let result = f(&mut stack, now);
         stack.settle(now);
         let mut waiting = stack.ip.pump(announce);
@@ -596,6 +600,7 @@ impl Net {
         #[cfg(feature = "interfaces")]
         let has_news =
             stack.ip.interfaces.as_ref().is_some_and(|all| all.has_touched() || !all.notices.is_empty());
+        drop(entered);
         drop(stack);
         #[cfg(feature = "interfaces")]
         if has_news {
