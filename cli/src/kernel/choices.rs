@@ -65,7 +65,7 @@ pub const CHOICES: [Choice; 30] = [
         "alloc.net",
         "a heap of the network's own",
         &[
-            ("shared", ""),
+            ("off", ""),
             ("tlsf", "alloc-net-tlsf"),
             ("buddy", "alloc-net-buddy"),
             ("mimalloc", "alloc-net-mimalloc"),
