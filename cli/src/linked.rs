@@ -91,7 +91,7 @@ pub fn kernel(
     let program = Archive::read(&bytes).and_then(|archive| archive.file(path).map(<[u8]>::to_vec));
     let objects = program.as_deref().and_then(objects_of).ok_or_else(|| {
         Fault::new(format!(
-            "{path} cannot be linked with the kernel: `unilith cc` did not link it; build it with CC='unilith cc'"
+            "{path} cannot be linked with the kernel: `unilith cc` did not link it; build it with CC='unilith cc' (C++: CXX='unilith c++')"
         ))
     })?;
     let workshop = workshop()?;

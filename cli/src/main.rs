@@ -153,6 +153,9 @@ enum Verb {
     Bench(verbs::bench::Args),
     /// A C compiler whose programs run on Linux and can be linked with the micro kernel (run --static): use it as a build's CC
     Cc(verbs::cc::Args),
+    /// The same for C++, with Debian's glibc and libstdc++: use it as a build's CXX
+    #[command(name = "c++")]
+    Cpp(verbs::cc::Args),
     /// Make and check images of the hash file system that linked programs open files of (unilith/shfs.h)
     Shfs(verbs::shfs::Args),
     /// Show what a program's image is made of: bytes by micro-library and by function
@@ -247,7 +250,8 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Doctor(args) => verbs::doctor::act(&args),
         Verb::Test(args) => verbs::test::act(&args),
         Verb::Bench(args) => verbs::bench::act(&args),
-        Verb::Cc(args) => verbs::cc::act(&args),
+        Verb::Cc(args) => verbs::cc::act(&args, unilith_static::Language::C),
+        Verb::Cpp(args) => verbs::cc::act(&args, unilith_static::Language::Cpp),
         Verb::Shfs(args) => verbs::shfs::act(&args),
         Verb::Size(args) => verbs::size::act(&store, &args),
         Verb::Graph(args) => verbs::graph::act(&store, &args),

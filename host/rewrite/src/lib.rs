@@ -18,11 +18,18 @@ mod sites;
 mod vectors;
 
 pub use needs::{Needs, Object, needs};
-pub use sites::{Missed, Scan};
+pub use sites::{Missed, Scan, constant, writes};
 pub use vectors::vector_use;
 
 /// Changes when the same file would get another table.
 pub const VERSION: &str = "3";
+
+/// Where the exceptions of a function land (the language-specific data area of the Itanium C++ ABI's exception handling). `table` is
+/// the section with such areas, `at` where in it that of the function is; addresses are relative to whatever `function` is.
+/// `None`: it could not be read to its end.
+pub fn landing_pads(table: &[u8], at: u64, function: u64, found: &mut dyn FnMut(u64)) -> Option<()> {
+    frames::landing_pads(frames::Loaded { address: 0, bytes: table }, at, function, found)
+}
 
 /// Finds the sites of a file and what could not be made one. An error is one line and means that the file cannot be
 /// read as a 64-bit x86 ELF file.

@@ -275,7 +275,7 @@ fn movable(i: &Instruction) -> bool {
 }
 
 /// Whether an instruction writes a 64-bit register or a part of it.
-pub(crate) fn writes(i: &Instruction, register: Register, info: &mut InstructionInfoFactory) -> bool {
+pub fn writes(i: &Instruction, register: Register, info: &mut InstructionInfoFactory) -> bool {
     let writes = |a: OpAccess| {
         matches!(a, OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite)
     };
@@ -286,7 +286,7 @@ pub(crate) fn writes(i: &Instruction, register: Register, info: &mut Instruction
 }
 
 /// The value that an instruction puts into a 64-bit register when it is a constant.
-pub(crate) fn constant(i: &Instruction, register: Register) -> Option<u64> {
+pub fn constant(i: &Instruction, register: Register) -> Option<u64> {
     if i.op0_kind() != OpKind::Register || i.op0_register().full_register() != register {
         return None;
     }

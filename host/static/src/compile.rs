@@ -4,7 +4,13 @@
 //! It is the system's compiler with another C library. What it links runs on Linux as it is, which is what configure scripts and
 //! the programs' own tests want; the objects it is made of are in it too, in a section that is not loaded.
 
-use crate::{Result, StaticError, Workshop, command, key, libc::Libc, run};
+use crate::{
+    Result, StaticError, Workshop, command,
+    flavour::{self, Flavour},
+    key,
+    libc::Libc,
+    run,
+};
 use std::{
     ffi::{OsStr, OsString},
     path::PathBuf,
@@ -54,26 +60,43 @@ impl Workshop {
     }
 
     /// Runs the compiler with these arguments.
-    pub fn compile(&self, arguments: &[OsString], offline: bool, progress: &dyn Progress) -> Result<Outcome> {
-        let libc = self.libc(offline, progress)?;
+    pub fn compile(
+        &self,
+        flavour: Flavour,
+        arguments: &[OsString],
+        offline: bool,
+        progress: &dyn Progress,
+    ) -> Result<Outcome> {
+        let musl = match flavour.libc {
+            flavour::Libc::Musl => Some(self.libc(offline, progress)?),
+            flavour::Libc::Glibc => None,
+        };
+        let compiler = || musl.as_ref().map_or_else(|| flavour::compiler(flavour.language), compiler);
         let is = |words: &[&str], argument: &OsString| words.iter().any(|word| argument == OsStr::new(word));
         let links = arguments.iter().any(is_input) && !arguments.iter().any(|a| is(&NO_LINK, a));
         let given: Vec<&OsString> = arguments.iter().filter(|a| !is(&DROPPED, a)).collect();
         if !links {
-            return finish(compiler(&libc)?.args(given));
+            return finish(compiler()?.args(given));
         }
+        flavour.libc.check(arguments)?;
         let output = output(arguments);
         let folder = tempfile::tempdir()
             .map_err(|e| StaticError::io("make a folder in", &std::env::temp_dir(), &e))?;
         let objects = folder.path().join("program.o");
-        let mut together = compiler(&libc)?;
+        let mut together = compiler()?;
         // The start files ask for main later: it may be in an archive.
-        together.args(["-r", "-nostdlib", "-Wl,-u,main", "-L"]).arg(libc.folder.join("lib"));
+        together.args(["-r", "-nostdlib", "-Wl,-u,main"]);
+        match &musl {
+            Some(musl) => together.arg("-L").arg(musl.folder.join("lib")),
+            None => together.arg("-static"),
+        };
         let mut words = given.into_iter();
         while let Some(word) = words.next() {
             let text = word.to_string_lossy();
             if word == "-o" {
                 words.next();
+            } else if musl.is_none() && flavour::is_own(word) {
+                // The C library comes last, when it is known whose calls it makes.
             } else if let Some(told) = text.strip_prefix("-Wl,") {
                 if LINKER_WORDS.iter().any(|known| told.starts_with(known)) {
                     together.arg(word);
@@ -86,16 +109,25 @@ impl Workshop {
         if outcome.code != 0 {
             return Ok(outcome);
         }
-        let mut link = command("ld");
-        link.args(["-static", "--gc-sections", "-z", "noexecstack", "--build-id=none", "-o"]).arg(&output);
-        link.args(around(&libc, &[objects.clone(), libc.lib("native.o")], "native")?);
-        let linked = finish(&mut link)?;
+        let linked = match &musl {
+            Some(musl) => {
+                let mut link = command("ld");
+                link.args(["-static", "--gc-sections", "-z", "noexecstack", "--build-id=none", "-o"]).arg(&output);
+                link.args(around(musl, &[objects.clone(), musl.lib("native.o")], "native")?);
+                finish(&mut link)?
+            }
+            None => {
+                let mut linked = finish(&mut flavour::native(flavour.language, &objects, &output)?)?;
+                linked.messages = flavour::without_loader_warnings(&linked.messages);
+                linked
+            }
+        };
         let messages = outcome.messages + &linked.messages;
         if linked.code != 0 {
             return Ok(Outcome { code: linked.code, messages });
         }
         let mut add = command("objcopy");
-        add.arg("--add-section").arg(format!("{SECTION}={}", objects.display()));
+        add.arg("--add-section").arg(format!("{}={}", flavour.libc.section(), objects.display()));
         run("keeping the objects", add.arg(&output))?;
         Ok(Outcome { code: 0, messages })
     }
@@ -127,6 +159,7 @@ fn compiler(libc: &Libc) -> Result<Command> {
         "-fno-unwind-tables",
         "-U_FORTIFY_SOURCE",
     ]);
+    out.arg(flavour::Libc::Musl.marking());
     Ok(out)
 }
 
@@ -134,7 +167,7 @@ fn compiler(libc: &Libc) -> Result<Command> {
 fn is_input(argument: &OsString) -> bool {
     let text = argument.to_string_lossy();
     let ending = text.rsplit_once('.').map_or("", |(_, ending)| ending);
-    !text.starts_with('-') && ["c", "s", "S", "o", "a", "lo"].contains(&ending)
+    !text.starts_with('-') && ["c", "cc", "cpp", "cxx", "C", "s", "S", "o", "a", "lo"].contains(&ending)
 }
 
 fn output(arguments: &[OsString]) -> PathBuf {

@@ -4,15 +4,15 @@
 use crate::{
     Malloc, Result, StaticError, Workshop,
     anatomy::{ALLOCATOR_NAMES, C_LIBRARY_NAMES},
-    command, compile,
-    compile::SECTION,
-    key,
+    command,
+    flavour::{Libc, Objects},
+    glibc, key,
     reach::Reach,
     read,
     relax::relax,
     run, write,
 };
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, read::archive::ArchiveFile};
+use object::{Object as _, ObjectSymbol as _, read::archive::ArchiveFile};
 use std::{
     collections::BTreeSet,
     os::unix::fs::PermissionsExt,
@@ -33,12 +33,6 @@ pub struct Linked {
     pub warnings: Vec<String>,
 }
 
-/// The objects of a program that `unilith cc` linked; `None` for any other file.
-pub fn objects_of(program: &[u8]) -> Option<Vec<u8>> {
-    let file = object::File::parse(program).ok()?;
-    Some(file.section_by_name(SECTION)?.data().ok()?.to_vec())
-}
-
 /// What decides what is linked and written down of it: an image that is kept was made by this.
 const RECIPE: &str = include_str!("image.rs");
 
@@ -51,20 +45,25 @@ impl Workshop {
         &self,
         kernel: &Path,
         script: &str,
-        objects: &[u8],
+        objects: &Objects,
         malloc: Option<&Malloc>,
         offline: bool,
         progress: &dyn Progress,
     ) -> Result<Linked> {
-        let libc = self.libc(offline, progress)?;
+        let library = self.library(objects.libc, offline, progress)?;
+        let archive = library.archive();
         let scripts = self.micro.join("kernel");
         let file = format!("linked-{script}.ld");
         let allocator = malloc.map_or(Ok(Vec::new()), |malloc| read(&malloc.object))?;
         malloc.map_or(Ok(()), |malloc| malloc.check(objects))?;
+        let (objects, of_program) = match objects.libc {
+            Libc::Musl => (relax(&objects.bytes)?, Vec::new()),
+            Libc::Glibc => Workshop::connect_program(&objects.bytes)?,
+        };
         let inputs = [
             read(kernel)?,
-            objects.to_vec(),
-            read(&libc.lib("libc.a"))?,
+            objects.clone(),
+            read(&archive)?,
             read(&scripts.join(&file))?,
             read(&scripts.join("linked.ld"))?,
             RECIPE.as_bytes().to_vec(),
@@ -77,7 +76,7 @@ impl Workshop {
             progress.step("linking the program with the kernel");
             crate::appear(&folder, |new| {
                 let program = new.join("program.o");
-                write(&program, relax(objects)?)?;
+                write(&program, &objects)?;
                 let to = new.join("kernel.symbols");
                 // With what it makes sockets of, as long as nobody knows that it makes none.
                 let starts = new.join("starts-kernel.o");
@@ -95,19 +94,23 @@ impl Workshop {
                     link.arg("-L").arg(&scripts).arg("-T").arg(scripts.join(&file));
                     link.args(["-static", "--gc-sections", "-z", "max-page-size=4096", "-z", "noexecstack"]);
                     link.args(["-z", "norelro", "--build-id=none", "--no-warn-rwx-segments", "-o"]).arg(&to);
-                    link.arg(kernel).arg(&starts).args(more).args(compile::around(&libc, &own, "linked")?);
+                    link.arg(kernel).arg(&starts).args(more).args(library.around(&own)?);
+                    link.args(library.unwinding());
                     let output =
                         link.output().map_err(|e| StaticError::new(format!("cannot run ld: {e}")))?;
                     Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
                 };
                 let mut more = Vec::new();
                 let (mut done, mut said) = link(&more)?;
-                let mut warnings = Vec::new();
-                let reach = Reach::new(&[(&program, objects), (&libc.lib("libc.a"), &inputs[2])])?;
+                let mut warnings = of_program.clone();
+                let others = library.others()?;
+                let files = [(&program, &objects[..]), (&archive, &inputs[2])];
+                let others = others.iter().map(|(path, bytes)| (path, &bytes[..]));
+                let reach = Reach::new(&files.into_iter().chain(others).collect::<Vec<_>>())?;
                 if !done {
                     let missing = missing_calls(&said);
                     if missing.is_empty() {
-                        return Err(StaticError::new(failure(&said)));
+                        return Err(StaticError::new(failure(&said, library.name())));
                     }
                     let stubs = new.join("missing-kernel.o");
                     assemble(&new.join("missing.s"), &refusals(&missing), &stubs)?;
@@ -116,9 +119,10 @@ impl Workshop {
                     warnings.extend(missing.iter().filter_map(|name| reach.warning(name)));
                 }
                 if !done {
-                    return Err(StaticError::new(failure(&said)));
+                    return Err(StaticError::new(failure(&said, library.name())));
                 }
-                let calls = exported(&read(&to)?)?;
+                let calls: BTreeSet<String> =
+                    exported(&read(&to)?)?.iter().map(|name| glibc::plain(name)).collect();
                 let any = calls.contains(ANY);
                 start(&|call| calls.contains(call) || any && call.starts_with(SYSCALL))?;
                 link(&more)?;
@@ -164,10 +168,18 @@ fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
         let name = format!("unilith_linked_{part}");
         format!(".section .text.{name},\"ax\",@progbits\n.globl {name}\n{name}:\n\tjmp {to}\n")
     };
+    // What the vDSO hands on; the program has the call then, for the C library makes it where there is no vDSO.
+    let clock = |name: &str, call: &str| {
+        let to = if uses(call) { name } else { "none" };
+        let name = format!("unilith_linked_{name}");
+        format!(".section .text.{name},\"ax\",@progbits\n.globl {name}\n{name}:\n\tjmp unilith_call_{to}\n")
+    };
     one("network", &[SOCKET])
         + &one("unix", &[SOCKET, SOCKETPAIR])
         + &one("netdev", &[NETDEV])
         + &one("block", &DISK)
+        + &clock("clock_gettime", "unilith_syscall_228")
+        + &clock("clock_getres", "unilith_syscall_229")
         + ".section .note.GNU-stack,\"\",@progbits\n"
 }
 
@@ -205,14 +217,14 @@ fn assemble(source: &Path, text: &str, to: &Path) -> Result<()> {
 }
 
 /// Why a link failed, in one line.
-fn failure(said: &str) -> String {
+fn failure(said: &str, libc: &str) -> String {
     let undefined: BTreeSet<&str> = said
         .lines()
         .filter_map(|line| line.split_once("undefined reference to `")?.1.split('\'').next())
         .collect();
     if !undefined.is_empty() {
         let names: Vec<&str> = undefined.into_iter().take(8).collect();
-        return format!("undefined: {}; the C library of --static is musl", names.join(", "));
+        return format!("undefined: {}; the C library of this program is {libc}", names.join(", "));
     }
     if let Some(line) = said.lines().find(|line| line.contains("relocation truncated to fit")) {
         let object = line.split(':').next().unwrap_or(line);
@@ -293,12 +305,6 @@ mod tests {
         assert_eq!(missing_calls(said).into_iter().collect::<Vec<_>>(), ["execve"]);
         let said = "program.o: in function `main':\n(.text.main+0x5): undefined reference to `deflate'\n";
         assert!(missing_calls(said).is_empty());
-        assert_eq!(failure(said), "undefined: deflate; the C library of --static is musl");
-    }
-
-    #[test]
-    fn other_files_have_no_objects() {
-        assert_eq!(objects_of(b"#!/bin/sh\n"), None);
-        assert_eq!(objects_of(&std::fs::read(std::env::current_exe().unwrap()).unwrap()), None);
+        assert_eq!(failure(said, "musl"), "undefined: deflate; the C library of this program is musl");
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel as one object that programs are linked with.
 
-use crate::{Result, StaticError, Workshop, command, image::exported, read, run};
+use crate::{Result, StaticError, Workshop, command, image::exported, read, run, slots::without_table, write};
 use object::read::archive::ArchiveFile;
 use std::{collections::BTreeSet, path::Path};
 
 /// What decides what becomes of a kernel's library: an object that is kept was made by this.
-pub const RECIPE: &str = include_str!("kernel.rs");
+pub const RECIPE: &str = concat!(include_str!("kernel.rs"), include_str!("slots.rs"));
 /// What names of the kernel begin with that a program may use.
 const PREFIX: &str = "unilith_";
 /// Sections of the objects of Rust that are nothing to a link, or are about unwinding, which it does not do.
@@ -32,6 +32,7 @@ impl Workshop {
             together.args(["-u", &name]);
         }
         run("putting the kernel together", together.args(["-r", "-o"]).arg(&all).arg(library))?;
+        write(&all, without_table(&read(&all)?)?)?;
         let mut localize = command("objcopy");
         localize.args(["--wildcard", &format!("--keep-global-symbol={PREFIX}*"), "--strip-debug"]);
         localize.args(USELESS.map(|name| format!("--remove-section={name}")));

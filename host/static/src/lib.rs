@@ -4,6 +4,7 @@
 //! | step | what |
 //! | --- | --- |
 //! | [`Workshop::libc`] | musl from Debian's source, whose system calls are calls of functions (`micro/libc/musl`) |
+//! | [`Workshop::glibc`] | or Debian's glibc, whose system calls become calls of functions (`syscalls.rs`) |
 //! | [`Workshop::compile`] | `unilith cc`: a compiler. What it links is an ordinary program of Linux, with its objects beside it |
 //! | [`Workshop::link`] | those objects, the C library and the kernel, in one link |
 //! | [`size`] | what such an image is made of |
@@ -12,7 +13,10 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+mod archive;
 mod compile;
+mod flavour;
+mod glibc;
 pub mod graph;
 mod image;
 mod kernel;
@@ -23,10 +27,13 @@ pub mod owner;
 mod reach;
 mod relax;
 pub mod size;
+mod slots;
+mod syscalls;
 pub mod treemap;
 
 pub use compile::Outcome;
-pub use image::{Linked, objects_of};
+pub use flavour::{Flavour, Language, Libc, Objects, objects_of};
+pub use image::Linked;
 pub use kernel::RECIPE;
 pub use malloc::{Malloc, RECIPE as MALLOC_RECIPE};
 

@@ -2,7 +2,9 @@
 //! A program's allocator as one object that takes the place of the C library's (`micro/libc/malloc`).
 
 use crate::{
-    Result, StaticError, Workshop, command, image::exported, kernel::USELESS, read, relax::relax, run, write,
+    Result, StaticError, Workshop, command,
+    flavour::{Libc, Objects},
+    image::exported, kernel::USELESS, read, relax::relax, run, write,
 };
 use std::{
     collections::BTreeSet,
@@ -55,8 +57,15 @@ impl Workshop {
 impl Malloc<'_> {
     /// Refuses a program that brings an allocator of its own: one of the two would be in the image for nothing, or blocks of one
     /// would be given to the other.
-    pub(crate) fn check(&self, program: &[u8]) -> Result<()> {
-        let own: BTreeSet<String> = exported(program)?;
+    pub(crate) fn check(&self, program: &Objects) -> Result<()> {
+        if program.libc == Libc::Glibc {
+            // The library's lock is one of musl's.
+            return Err(StaticError::new(format!(
+                "alloc.program={}: that is for programs with musl; leave it out, or compile the program without --libc glibc",
+                self.name
+            )));
+        }
+        let own: BTreeSet<String> = exported(&program.bytes)?;
         let twice: Vec<&str> = FUNCTIONS.iter().copied().filter(|name| own.contains(*name)).collect();
         if twice.is_empty() {
             return Ok(());

@@ -2,7 +2,7 @@
 //! Who calls what, from the relocations of the program's objects and the C library's: a warning names the function of
 //! the program that leads to a call, not only the call.
 
-use crate::{Result, StaticError};
+use crate::{Result, StaticError, glibc};
 use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolSection,
     read::archive::ArchiveFile,
@@ -79,7 +79,7 @@ impl Reach {
                 let symbol = file.symbol_by_index(index)?;
                 let to = match symbol.section() {
                     SymbolSection::Section(section) if symbol.is_local() => place(section),
-                    _ => symbol.name().unwrap_or_default().to_string(),
+                    _ => glibc::plain(symbol.name().unwrap_or_default()),
                 };
                 self.references.entry(from.clone()).or_default().insert(to);
             }

@@ -43,7 +43,9 @@ macro_rules! entries {
         global_asm!(
             include_str!("linked.s"),
             $(entry!($number $name),)*
+            $(concat!("linked_kept ", $number, ", ", stringify!($name), "\n"),)*
             "linked_call any, any",
+            "linked_kept any, any",
             "linked_raw netdev_count",
             "linked_raw netdev_open",
             "linked_raw netdev_listening",
@@ -64,6 +66,7 @@ macro_rules! entries {
             GS_FRAME = const offset_of!(Cpu, frame),
             RSP = const offset_of!(TrapFrame, rsp),
             RIP = const offset_of!(TrapFrame, rip),
+            RAX = const offset_of!(TrapFrame, rax),
             RDI = const offset_of!(TrapFrame, rdi),
             RSI = const offset_of!(TrapFrame, rsi),
             RDX = const offset_of!(TrapFrame, rdx),

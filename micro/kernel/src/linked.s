@@ -113,3 +113,40 @@
 .size \symbol, . - \symbol
 .popsection
 .endm
+
+# The same call from code that was compiled for the instruction `syscall` (`host/static/src/syscalls.rs`): it keeps all registers
+# but RAX, RCX and R11, vector registers too. `number`: as above.
+.macro linked_kept number, name
+.pushsection .text.unilith_linked.kept_\name,"ax",@progbits
+.balign 16
+.globl unilith_kept_\number
+.type unilith_kept_\number, @function
+unilith_kept_\number:
+    linked_frame
+    mov [rsp + {RDI}], rdi
+    mov [rsp + {RSI}], rsi
+    mov [rsp + {RDX}], rdx
+    mov [rsp + {R10}], r10
+    mov [rsp + {R9}], r9
+    mov [rsp + {R8}], r8
+    .ifc \number,any
+    mov [rsp + {ORIG_RAX}], rax
+    .else
+    mov qword ptr [rsp + {ORIG_RAX}], \number
+    .endif
+    call unilith_save_rest
+    .if {SEVERAL}
+    cmp dword ptr [rip + unilith_several], 0
+    je 1f
+    call unilith_kernel_lock
+1:
+    .endif
+    mov rdi, rsp
+    call unilith_call_\name
+    test edx, edx
+    jnz unilith_leave
+    mov [rsp + {RAX}], rax
+    jmp unilith_leave
+.size unilith_kept_\number, . - unilith_kept_\number
+.popsection
+.endm

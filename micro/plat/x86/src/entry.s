@@ -153,6 +153,7 @@ unilith_entry_end:
 .endif
 .endm
 .balign 16
+.globl unilith_save_rest
 unilith_save_rest:
     save_rest
     ret

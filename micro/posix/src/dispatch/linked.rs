@@ -75,14 +75,36 @@ pub(super) fn again(handler: u64, frame: &mut TrapFrame) -> Option<Result<usize>
     Some(result)
 }
 
-/// The program has an instruction `syscall` of its own: nothing was linked for it.
+unsafe extern "C" {
+    // Each jumps to the call's function, or to `unilith_call_none` where the program makes no such call: made by whoever links
+    // (`host/static/src/image.rs`).
+    safe fn unilith_linked_clock_gettime(frame: &mut TrapFrame) -> Outcome;
+    safe fn unilith_linked_clock_getres(frame: &mut TrapFrame) -> Outcome;
+}
+
+/// What answers in place of a call that is not in the image.
+#[unsafe(no_mangle)]
+extern "C" fn unilith_call_none(_: &mut TrapFrame) -> Outcome {
+    Outcome { rax: ENOSYS.to_return() as u64, has_registers: 0 }
+}
+
+/// The program has an instruction `syscall` of its own: nothing was linked for it. The vDSO has one too, by which it hands on the
+/// clocks that it does not read, such as those of processor time.
 pub(super) fn by_instruction(frame: &mut TrapFrame) {
-    /// clock_gettime and clock_getres: the vDSO hands on the clocks that it does not read, such as those of processor time. Where it
-    /// answers ENOSYS the C library makes the call itself.
-    const OF_VDSO: [u64; 2] = [228, 229];
+    const CLOCK_GETTIME: u64 = 228;
+    const CLOCK_GETRES: u64 = 229;
     static TOLD: AtomicBool = AtomicBool::new(false);
     let number = frame.rax;
-    if !OF_VDSO.contains(&number) && !TOLD.swap(true, Ordering::Relaxed) {
+    let of_vdso = match number {
+        CLOCK_GETTIME => Some(unilith_linked_clock_gettime(frame)),
+        CLOCK_GETRES => Some(unilith_linked_clock_getres(frame)),
+        _ => None,
+    };
+    if let Some(outcome) = of_vdso {
+        frame.rax = outcome.rax;
+        return;
+    }
+    if !TOLD.swap(true, Ordering::Relaxed) {
         api_plat::status(&Status::Missing { number: number as u32 });
         log::warn!(
             "system call {number} by the instruction at {:#x} answers ENOSYS: a program that is linked with its kernel \
