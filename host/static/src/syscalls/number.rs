@@ -95,10 +95,36 @@ impl Flow<'_> {
                         | FlowControl::IndirectCall
                 )
         });
-        if falls {
+        if falls && !self.is_padding(at - 1) {
             out.push(at - 1);
         }
         (!out.is_empty()).then_some(out)
+    }
+
+    /// Whether an instruction only aligns what follows it: nothing leads to it, and what is before it goes elsewhere.
+    fn is_padding(&self, at: usize) -> bool {
+        let mut at = at;
+        loop {
+            let i = &self.instructions[at];
+            let here = i.ip();
+            // GCC's longest padding is `data16 cs nopw`; `xchg %ax, %ax` is another name of a NOP of two bytes.
+            let does_nothing = i.mnemonic() == Mnemonic::Nop || i.code() == Opcode::Xchg_r16_AX;
+            if !does_nothing || self.entries.contains(&here) || self.sources.contains_key(&here) {
+                return false;
+            }
+            let Some(before) = at.checked_sub(1) else { return false };
+            let previous = &self.instructions[before];
+            if previous.next_ip() != here {
+                return false;
+            }
+            if matches!(
+                previous.flow_control(),
+                FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
+            ) {
+                return true;
+            }
+            at = before;
+        }
     }
 }
 
