@@ -199,10 +199,14 @@ static void names(void)
 
 static void texts(void)
 {
-    printf("locale: %s %d\n", setlocale(LC_ALL, "C.UTF-8") ? "C.UTF-8" : "none", (int)MB_CUR_MAX);
+    // A locale is files, which the image has if its user gives them.
+    const char *locale = setlocale(LC_ALL, "C.UTF-8");
+    wchar_t wide[8];
+    printf("locale: %s, %d bytes of a character, %d characters\n", locale ? locale : "none", (int)MB_CUR_MAX,
+           (int)mbstowcs(wide, "gr\303\274n", 8));
     char in[] = "gr\303\274\303\237e", out[64] = "", *from = in, *to = out;
     size_t left = strlen(in), room = sizeof out;
-    iconv_t turn = iconv_open("UTF-16LE", "UTF-8");
+    iconv_t turn = iconv_open("UCS-2LE", "UTF-8");
     if (turn != (iconv_t)-1 && iconv(turn, &from, &left, &to, &room) == 0)
         printf("iconv: %d bytes, %02x\n", (int)(sizeof out - room), (unsigned char)out[4]);
     regex_t pattern;

@@ -83,47 +83,42 @@ impl Flow<'_> {
     fn before(&self, at: usize) -> Option<Vec<usize>> {
         let here = self.instructions[at].ip();
         let mut out = self.sources.get(&here).cloned().unwrap_or_default();
-        let previous = at.checked_sub(1).map(|before| &self.instructions[before]);
-        let falls = previous.is_some_and(|i| {
-            i.next_ip() == here
-                && self.ends.range(i.ip()..here).next().is_none()
-                && matches!(
-                    i.flow_control(),
-                    FlowControl::Next
-                        | FlowControl::ConditionalBranch
-                        | FlowControl::Call
-                        | FlowControl::IndirectCall
-                )
-        });
-        if falls && !self.is_padding(at - 1) {
-            out.push(at - 1);
+        if let Some(previous) = self.falls_from(at).filter(|previous| !self.is_padding(*previous)) {
+            out.push(previous);
         }
         (!out.is_empty()).then_some(out)
     }
 
-    /// Whether an instruction only aligns what follows it: nothing leads to it, and what is before it goes elsewhere.
+    /// The instruction before this one in memory, if this one is next after it.
+    fn falls_from(&self, at: usize) -> Option<usize> {
+        let (here, before) = (self.instructions[at].ip(), at.checked_sub(1)?);
+        let i = &self.instructions[before];
+        let falls = i.next_ip() == here
+            && self.ends.range(i.ip()..here).next().is_none()
+            && matches!(
+                i.flow_control(),
+                FlowControl::Next
+                    | FlowControl::ConditionalBranch
+                    | FlowControl::Call
+                    | FlowControl::IndirectCall
+            );
+        falls.then_some(before)
+    }
+
+    /// Whether an instruction only aligns what follows it: it is never executed, for nothing leads to it.
     fn is_padding(&self, at: usize) -> bool {
         let mut at = at;
         loop {
             let i = &self.instructions[at];
-            let here = i.ip();
-            // GCC's longest padding is `data16 cs nopw`; `xchg %ax, %ax` is another name of a NOP of two bytes.
+            // `xchg %ax, %ax` is another name of a NOP of two bytes.
             let does_nothing = i.mnemonic() == Mnemonic::Nop || i.code() == Opcode::Xchg_r16_AX;
-            if !does_nothing || self.entries.contains(&here) || self.sources.contains_key(&here) {
+            if !does_nothing || self.entries.contains(&i.ip()) || self.sources.contains_key(&i.ip()) {
                 return false;
             }
-            let Some(before) = at.checked_sub(1) else { return false };
-            let previous = &self.instructions[before];
-            if previous.next_ip() != here {
-                return false;
+            match self.falls_from(at) {
+                Some(before) => at = before,
+                None => return true,
             }
-            if matches!(
-                previous.flow_control(),
-                FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
-            ) {
-                return true;
-            }
-            at = before;
         }
     }
 }

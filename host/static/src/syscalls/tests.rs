@@ -92,6 +92,13 @@ fn a_number_is_found_through_copies_branches_and_loops_and_never_guessed() {
     // One that does not return loses nothing.
     let body = "mov $202,%r9d\njmp 1f\ncall abort\n1: xor %edx,%edx\nmov %r9d,%eax\nsyscall";
     assert_eq!(one(body), ["unilith_kept_202"]);
+    // What aligns a target of branches is executed by nobody, also behind a call that does not return.
+    let body = "mov $202,%r9d\njmp 1f\nnopw 0(%rax,%rax,1)\n1: mov %r9d,%eax\nsyscall\njz 2f\njmp 1b\ncall abort\nxchg %ax,%ax\n\
+        2: mov %r9d,%eax\nxor %esi,%esi\nsyscall\njmp 2b";
+    assert_eq!(one(body), ["unilith_kept_202", "unilith_kept_202"]);
+    // A NOP that is reached is a way like any other.
+    let body = "mov $1,%r9d\njz 1f\nmov $2,%r9d\nnop\n1: mov %r9d,%eax\nsyscall";
+    assert_eq!(one(body), ["unilith_kept_any"]);
     // Two ways, two numbers.
     let body = "mov $1,%edx\ntest %edi,%edi\njz 1f\nmov $2,%edx\n1: mov %edx,%eax\nxor %esi,%esi\nsyscall";
     assert_eq!(one(body), ["unilith_kept_any"]);
