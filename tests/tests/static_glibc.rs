@@ -40,9 +40,9 @@ fn linked(unilith: &Unilith, words: &[&str]) -> Ran {
 }
 
 /// Runs it on Linux and as one image, and compares.
-fn does_the_same(unilith: &Unilith, program: &str, code: i32) -> Ran {
+fn does_the_same(unilith: &Unilith, flags: &[&str], program: &str, code: i32) -> Ran {
     let native = finish(Command::new(program).arg("words").env("HOME", "/"), PATIENCE).code(code);
-    let alone = linked(unilith, &[program, "words"]).code(code);
+    let alone = linked(unilith, &[flags, &[program, "words"]].concat()).code(code);
     assert_eq!(alone.out, native.out, "{alone}");
     assert!(!alone.err.contains("by the instruction"), "{alone}");
     alone
@@ -55,7 +55,9 @@ fn a_program_of_glibc_linked_with_the_kernel_does_what_it_does_on_linux() {
     }
     let unilith = Unilith::new();
     let program = program(&unilith, &C, "glibc.c");
-    does_the_same(&unilith, &program, 5);
+    let locales = ["-v", "/usr/lib/locale:/usr/lib/locale:ro"];
+    let ran = does_the_same(&unilith, &locales, &program, 5);
+    ran.says("locale: C.UTF-8, 6 bytes of a character, 4 characters\n");
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn a_program_in_cpp_linked_with_the_kernel_does_what_it_does_on_linux() {
     }
     let unilith = Unilith::new();
     let program = program(&unilith, &["c++"], "several.cpp");
-    let ran = does_the_same(&unilith, &program, 6);
+    let ran = does_the_same(&unilith, &[], &program, 6);
     // The last thing that it prints.
     assert!(ran.out.ends_with("the program's destroyed\n"), "{ran}");
 }
@@ -81,7 +83,9 @@ fn what_a_program_of_glibc_cannot_do_is_said_with_who_does_it() {
         printf(\"%s\\n%d\\n\", library ? \"loaded\" : dlerror(), syscall(38 + count) == getpid()); }\n";
     let program = program_of(&unilith, &C, "loads.c", text);
     let ran = linked(&unilith, &[&program]).ok();
-    let ran = ran.says("libm.so.6: a program that is linked with its kernel loads no libraries; leave out --static\n1\n");
+    let ran = ran.says(
+        "libm.so.6: a program that is linked with its kernel loads no libraries; leave out --static\n1\n",
+    );
     ran.complains("main: dlopen fails").complains("so all system calls are in the image");
     let ran = finish(
         &mut unilith.command(&["run", "--rm", "--static", "--set", "alloc.program=tlsf", &program]),
@@ -115,4 +119,27 @@ fn objects_of_two_c_libraries_are_not_linked_together() {
     let words = ["-o", "program", &main.display().to_string(), &object];
     compile(&unilith, &["cc"], &words).fails_with(&["part.o was compiled for glibc", "the same --libc"]);
     compile(&unilith, &["c++", "--libc", "musl"], &words).fails_with(&["no C++ library for musl"]);
+}
+
+#[test]
+fn a_system_call_that_cannot_be_connected_is_refused_with_its_object_and_function() {
+    let unilith = Unilith::new();
+    let (source, object) = (unilith.path("tight.s"), unilith.path("tight.o"));
+    // A jump needs five bytes: this function has three, and what follows is another one.
+    let text = ".text\n.globl tight\n.type tight,@function\ntight: syscall\nret\n.size tight,.-tight\n\
+        .section .note.GNU-stack,\"\",@progbits\n";
+    fs::write(&source, text).expect("a file");
+    let (source, object) = (source.display().to_string(), object.display().to_string());
+    compile(&unilith, &C, &["-c", "-o", &object, &source]).ok();
+    let main = unilith.path("main.c");
+    fs::write(&main, "int tight(void);\nint main(void) { return tight(); }\n").expect("a file");
+    let words = ["-o", "program", &main.display().to_string(), &object];
+    compile(&unilith, &C, &words).fails_with(&["tight.o: tight", "no room", "syscall(2)"]);
+}
+
+#[test]
+fn a_c_library_that_is_unknown_is_refused_with_those_that_are_known() {
+    let ran = compile(&Unilith::new(), &["cc", "--libc", "uclibc"], &["-o", "program", "program.c"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
+    ran.complains("uclibc").complains("glibc, musl");
 }

@@ -7,14 +7,16 @@ use std::path::Path;
 
 /// What becomes of a member.
 pub(crate) enum Member {
+    Gone,
     Kept,
     Changed(Vec<u8>),
 }
 
-/// Writes an archive with each member as `change` wants it.
+/// Writes an archive with each member as `change` wants it, and with members that are new.
 pub(crate) fn rewrite(
     archive: &[u8],
     to: &Path,
+    new: Vec<(String, Vec<u8>)>,
     mut change: impl FnMut(&str, &[u8]) -> Result<Member>,
 ) -> Result<()> {
     let unreadable = |e: object::Error| StaticError::new(format!("{}: {e}", to.display()));
@@ -25,10 +27,12 @@ pub(crate) fn rewrite(
         // A copy is aligned as the headers want it.
         let data = member.data(archive).map_err(unreadable)?.to_vec();
         match change(&name, &data)? {
+            Member::Gone => {}
             Member::Kept => members.push((name, data)),
             Member::Changed(new) => members.push((name, new)),
         }
     }
+    members.extend(new);
     write(to, pack(&members))?;
     // The index of symbols.
     run("indexing the C library", command("ranlib").arg("-D").arg(to)).map(|_| ())
@@ -57,7 +61,8 @@ fn pack(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     }
     let mut names = Vec::new();
     if !long.is_empty() {
-        names = format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "//", "", "", "", "", long.len()).into_bytes();
+        names =
+            format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "//", "", "", "", "", long.len()).into_bytes();
         names.extend_from_slice(long.as_bytes());
         if long.len() % 2 == 1 {
             names.push(b'\n');
@@ -80,7 +85,8 @@ mod tests {
             assert!(data.len() == 3 || data.len() == 4);
             Ok(if name == "a.o" { Member::Changed(b"changed".to_vec()) } else { Member::Kept })
         };
-        rewrite(&pack(&members), &path, change).unwrap();
+        let new = ("new.o".to_string(), b"new".to_vec());
+        rewrite(&pack(&members), &path, vec![new.clone()], change).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let read: Vec<(String, Vec<u8>)> = ArchiveFile::parse(&bytes[..])
             .unwrap()
@@ -88,6 +94,9 @@ mod tests {
             .map(|m| m.unwrap())
             .map(|m| (String::from_utf8_lossy(m.name()).into_owned(), m.data(&bytes[..]).unwrap().to_vec()))
             .collect();
-        assert_eq!(read, [("a.o".to_string(), b"changed".to_vec()), (long.to_string(), b"even".to_vec())]);
+        assert_eq!(
+            read,
+            [("a.o".to_string(), b"changed".to_vec()), (long.to_string(), b"even".to_vec()), new]
+        );
     }
 }

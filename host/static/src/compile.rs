@@ -7,9 +7,9 @@
 use crate::{
     Result, StaticError, Workshop, command,
     flavour::{self, Flavour},
-    key,
+    glibc, key,
     libc::Libc,
-    run,
+    read, run,
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -112,11 +112,13 @@ impl Workshop {
         let linked = match &musl {
             Some(musl) => {
                 let mut link = command("ld");
-                link.args(["-static", "--gc-sections", "-z", "noexecstack", "--build-id=none", "-o"]).arg(&output);
+                link.args(["-static", "--gc-sections", "-z", "noexecstack", "--build-id=none", "-o"])
+                    .arg(&output);
                 link.args(around(musl, &[objects.clone(), musl.lib("native.o")], "native")?);
                 finish(&mut link)?
             }
             None => {
+                glibc::check(&read(&objects)?, arguments)?;
                 let mut linked = finish(&mut flavour::native(flavour.language, &objects, &output)?)?;
                 linked.messages = flavour::without_loader_warnings(&linked.messages);
                 linked

@@ -92,7 +92,7 @@ impl Libc {
     }
 }
 
-fn is_object(path: &Path) -> bool {
+pub(crate) fn is_object(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "o" || ending == "a")
 }
 
@@ -102,7 +102,9 @@ fn has_mark(bytes: &[u8], mark: &str) -> bool {
     };
     match ArchiveFile::parse(bytes) {
         // A copy is aligned as the headers want it.
-        Ok(archive) => archive.members().flatten().any(|m| m.data(bytes).is_ok_and(|data| has(&data.to_vec()))),
+        Ok(archive) => {
+            archive.members().flatten().any(|m| m.data(bytes).is_ok_and(|data| has(&data.to_vec())))
+        }
         Err(_) => has(bytes),
     }
 }
@@ -173,7 +175,16 @@ impl Workshop {
 
 /// Libraries that are part of each link, or of the C library.
 const OWN: [&str; 11] = [
-    "-lc", "-lm", "-lpthread", "-ldl", "-lrt", "-lutil", "-lresolv", "-lstdc++", "-lgcc", "-lgcc_eh",
+    "-lc",
+    "-lm",
+    "-lpthread",
+    "-ldl",
+    "-lrt",
+    "-lutil",
+    "-lresolv",
+    "-lstdc++",
+    "-lgcc",
+    "-lgcc_eh",
     "-latomic",
 ];
 
@@ -196,7 +207,9 @@ pub(crate) fn is_own(word: &OsStr) -> bool {
 /// The compiler's command that links an ordinary program of Linux of these objects.
 pub(crate) fn native(language: Language, objects: &Path, output: &Path) -> Result<Command> {
     let mut out = compiler(language)?;
-    out.args(["-static", "-no-pie", "-Wl,--gc-sections", "-Wl,--build-id=none", "-o"]).arg(output).arg(objects);
+    out.args(["-static", "-no-pie", "-Wl,--gc-sections", "-Wl,--build-id=none", "-o"])
+        .arg(output)
+        .arg(objects);
     out.args(["-Wl,--start-group", "-lm", "-lresolv", "-Wl,--end-group"]);
     Ok(out)
 }

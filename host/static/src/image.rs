@@ -56,10 +56,11 @@ impl Workshop {
         let file = format!("linked-{script}.ld");
         let allocator = malloc.map_or(Ok(Vec::new()), |malloc| read(&malloc.object))?;
         malloc.map_or(Ok(()), |malloc| malloc.check(objects))?;
-        let (objects, of_program) = match objects.libc {
-            Libc::Musl => (relax(&objects.bytes)?, Vec::new()),
+        let objects = match objects.libc {
+            Libc::Musl => relax(&objects.bytes)?,
             Libc::Glibc => Workshop::connect_program(&objects.bytes)?,
         };
+        let others = library.others()?;
         let inputs = [
             read(kernel)?,
             objects.clone(),
@@ -69,7 +70,8 @@ impl Workshop {
             RECIPE.as_bytes().to_vec(),
             allocator,
         ];
-        let folder = self.sub("images")?.join(key(inputs.iter().map(Vec::as_slice)));
+        let parts = inputs.iter().chain(others.iter().map(|(_, bytes)| bytes));
+        let folder = self.sub("images")?.join(key(parts.map(Vec::as_slice)));
         let (boot, symbols, notes) =
             (folder.join("kernel"), folder.join("kernel.symbols"), folder.join("warnings"));
         if !notes.is_file() {
@@ -102,8 +104,7 @@ impl Workshop {
                 };
                 let mut more = Vec::new();
                 let (mut done, mut said) = link(&more)?;
-                let mut warnings = of_program.clone();
-                let others = library.others()?;
+                let mut warnings = Vec::new();
                 let files = [(&program, &objects[..]), (&archive, &inputs[2])];
                 let others = others.iter().map(|(path, bytes)| (path, &bytes[..]));
                 let reach = Reach::new(&files.into_iter().chain(others).collect::<Vec<_>>())?;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel as one object that programs are linked with.
 
-use crate::{Result, StaticError, Workshop, command, image::exported, read, run, slots::without_table, write};
+use crate::{
+    Result, StaticError, Workshop, command, image::exported, read, run, slots::without_table, write,
+};
 use object::read::archive::ArchiveFile;
 use std::{collections::BTreeSet, path::Path};
 

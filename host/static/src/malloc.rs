@@ -4,7 +4,11 @@
 use crate::{
     Result, StaticError, Workshop, command,
     flavour::{Libc, Objects},
-    image::exported, kernel::USELESS, read, relax::relax, run, write,
+    image::exported,
+    kernel::USELESS,
+    read,
+    relax::relax,
+    run, write,
 };
 use std::{
     collections::BTreeSet,

@@ -4,7 +4,10 @@
 //! what compares or adds an address in memory there is a constant of its own.
 
 use crate::{Result, StaticError};
-use object::{LittleEndian, elf, pod::{bytes_of, slice_from_all_bytes}};
+use object::{
+    LittleEndian, elf,
+    pod::{bytes_of, slice_from_all_bytes},
+};
 use std::collections::BTreeMap;
 
 type Header = elf::SectionHeader64<LittleEndian>;
@@ -43,7 +46,8 @@ fn rewritten(object: &[u8]) -> Option<Vec<u8>> {
     let names = headers[symbols].sh_link.get(LE) as usize;
     let mut symbol_table = contents(object, &headers[symbols])?.to_vec();
     let mut strings = contents(object, headers.get(names)?)?.to_vec();
-    let section_names = headers.iter().position(|h| h.sh_type.get(LE) == elf::SHT_STRTAB && has_name(object, h))?;
+    let section_names =
+        headers.iter().position(|h| h.sh_type.get(LE) == elf::SHT_STRTAB && has_name(object, h))?;
     let mut titles = contents(object, &headers[section_names])?.to_vec();
     // What holds an address: by symbol, the symbol of the constant.
     let mut slots: BTreeMap<u32, u32> = BTreeMap::new();
@@ -58,7 +62,9 @@ fn rewritten(object: &[u8]) -> Option<Vec<u8>> {
         let mut is_changed = false;
         for entry in &mut entries {
             let info = entry.r_info.get(LE);
-            if ![elf::R_X86_64_GOTPCREL, elf::R_X86_64_GOTPCRELX, elf::R_X86_64_REX_GOTPCRELX].contains(&(info as u32)) {
+            if ![elf::R_X86_64_GOTPCREL, elf::R_X86_64_GOTPCRELX, elf::R_X86_64_REX_GOTPCRELX]
+                .contains(&(info as u32))
+            {
                 continue;
             }
             is_changed = true;
@@ -71,7 +77,8 @@ fn rewritten(object: &[u8]) -> Option<Vec<u8>> {
                     let slot = *slots.entry(symbol).or_insert_with(|| {
                         let next = (symbol_table.len() / size_of::<Sym>()) as u32;
                         let section = count + added.len();
-                        symbol_table.extend_from_slice(bytes_of(&defined(strings.len() as u32, section as u16)));
+                        symbol_table
+                            .extend_from_slice(bytes_of(&defined(strings.len() as u32, section as u16)));
                         strings.extend(format!("unilith_address_{number}\0").bytes());
                         added.extend(slot_sections(symbol, section, symbols, titles.len() as u32));
                         titles.extend(b".rodata.unilith_address\0.rela.rodata.unilith_address\0");
@@ -223,8 +230,10 @@ mod tests {
         gcc(&["-c", "-Wa,-mrelax-relocations=no", "reads.s"]);
         let changed = without_table(&std::fs::read(path("reads.o")).unwrap()).unwrap();
         let file = object::File::parse(&changed[..]).unwrap();
-        let kinds: Vec<String> =
-            file.sections().flat_map(|s| s.relocations().map(|(_, r)| format!("{:?}", r.flags())).collect::<Vec<_>>()).collect();
+        let kinds: Vec<String> = file
+            .sections()
+            .flat_map(|s| s.relocations().map(|(_, r)| format!("{:?}", r.flags())).collect::<Vec<_>>())
+            .collect();
         for kind in [elf::R_X86_64_GOTPCREL, elf::R_X86_64_GOTPCRELX, elf::R_X86_64_REX_GOTPCRELX] {
             assert!(!kinds.iter().any(|said| said.contains(&format!("r_type: {kind} "))), "{kinds:?}");
         }

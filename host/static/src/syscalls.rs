@@ -21,16 +21,21 @@
 //! | `sites.rs` | which instructions a jump may replace |
 //! | `targets.rs` | where execution may come in |
 //! | `number.rs` | the number of a call, from all the ways that lead to it |
+//! | `function.rs` | calls of syscall(2) with a number that is known |
 
 mod edit;
+mod function;
 mod number;
 mod sites;
 mod targets;
 
 pub(crate) use edit::connect;
+pub(crate) use function::{FUNCTION, assembly as functions};
 
 /// What the names of the kernel's functions begin with that keep all registers.
 pub(crate) const KEPT: &str = "unilith_kept_";
+/// The one that makes any call, by its number in RAX.
+pub(crate) const ANY: &str = "unilith_kept_any";
 
 /// What was done with an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,9 +43,11 @@ pub(crate) struct Connected {
     /// The object, if it makes system calls.
     pub object: Option<Vec<u8>>,
     pub calls: usize,
+    /// How many calls of syscall(2) have a number that is known.
+    pub functions: usize,
     /// Functions that make a call whose number is not known.
     pub unknown: Vec<String>,
-    /// Functions with a `syscall` that has no room for a jump around it: that call will answer ENOSYS.
+    /// Functions with a `syscall` that has no room for a jump around it.
     pub left: Vec<String>,
 }
 

@@ -3,7 +3,7 @@
 //! numbers they have, so that what refers to sections and symbols stays true.
 
 use super::{
-    Connected, KEPT,
+    Connected, FUNCTION, KEPT, function,
     number::Flow,
     sites::{JUMP, Section, Site},
     targets::{References, branches, entries},
@@ -41,9 +41,10 @@ const NO_RETURN: [&str; 12] = [
     "longjmp",
 ];
 
-/// Turns the system calls of an object into jumps. `of`: what to call the object in an error.
-pub(crate) fn connect(bytes: &[u8], of: &str) -> Result<Connected> {
-    connected(bytes).map_err(|e| StaticError::new(format!("{of}: {}", e.0)))
+/// Turns the system calls of an object into jumps. `of`: what to call the object in an error. `unknown`: the function for calls whose
+/// number is not known.
+pub(crate) fn connect(bytes: &[u8], of: &str, unknown: &str) -> Result<Connected> {
+    connected(bytes, unknown).map_err(|e| StaticError::new(format!("{of}: {}", e.0)))
 }
 
 /// Whether a section has bytes that may be a `syscall`.
@@ -53,9 +54,13 @@ fn is_candidate<'a>(section: &impl object::ObjectSection<'a>) -> bool {
         && section.data().is_ok_and(|data| data.windows(2).any(|w| w == SYSCALL))
 }
 
-fn connected(bytes: &[u8]) -> Read<Connected> {
+fn connected(bytes: &[u8], unknown: &str) -> Read<Connected> {
     let mut out = Connected::default();
     let file = ElfFile64::<Endianness>::parse(bytes)?;
+    let functions = function::calls(&file);
+    let is_candidate = |section: &object::read::elf::ElfSection64<'_, '_>| {
+        is_candidate(section) || functions.contains_key(&section.index().0)
+    };
     if !file.sections().any(|section| is_candidate(&section)) {
         return Ok(out);
     }
@@ -63,19 +68,27 @@ fn connected(bytes: &[u8]) -> Read<Connected> {
     let mut edit = Edit::new(bytes, &file)?;
     for section in file.sections().filter(is_candidate) {
         let code = Code::read(&file, &references, section.index())?;
-        code.connect(&mut edit, &mut out)?;
+        let functions = functions.get(&section.index().0).map_or(&[][..], Vec::as_slice);
+        code.connect(functions, unknown, &mut edit, &mut out)?;
     }
-    if out.calls > 0 {
+    if out.calls + out.functions > 0 {
         out.object = Some(edit.finish()?);
     }
     Ok(out)
+}
+
+/// The number of a system call that there is.
+fn known(value: Option<u64>) -> Option<u32> {
+    let number = u32::try_from(value?).ok()?;
+    syscall_table::ROWS.iter().any(|row| row.number == number).then_some(number)
 }
 
 /// The functions of a section: (start, end, name).
 fn functions(file: &ElfFile64<'_>, section: object::SectionIndex, size: u64) -> Vec<(u64, u64, String)> {
     let symbols = file.symbols().filter(|s| s.section_index() == Some(section));
     let mut all: Vec<(u64, u64, String)> = symbols
-        .filter(|s| s.kind() == SymbolKind::Text)
+        // Assembly may leave out the type, too.
+        .filter(|s| s.kind() == SymbolKind::Text || s.kind() == SymbolKind::Unknown && s.is_global())
         .map(|s| (s.address(), s.size(), s.name().unwrap_or_default().to_string()))
         .collect();
     all.sort();
@@ -104,11 +117,7 @@ struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    fn read(
-        file: &ElfFile64<'a>,
-        references: &References,
-        index: object::SectionIndex,
-    ) -> Read<Code<'a>> {
+    fn read(file: &ElfFile64<'a>, references: &References, index: object::SectionIndex) -> Read<Code<'a>> {
         let section = file.section_by_index(index)?;
         let data = section.data()?;
         let functions = functions(file, index, data.len() as u64);
@@ -138,7 +147,13 @@ impl<'a> Code<'a> {
         at.checked_sub(1).map_or_else(String::new, |at| self.functions[at].2.clone())
     }
 
-    fn connect(&self, edit: &mut Edit<'_>, out: &mut Connected) -> Read<()> {
+    fn connect(
+        &self,
+        functions: &[u64],
+        unknown: &str,
+        edit: &mut Edit<'_>,
+        out: &mut Connected,
+    ) -> Read<()> {
         let relocated: BTreeSet<u64> = self.relocations.keys().copied().collect();
         let mut sources: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         let mut targets = self.entries.clone();
@@ -158,12 +173,11 @@ impl<'a> Code<'a> {
                 out.left.push(self.function(i.ip()));
                 continue;
             };
-            let number = flow.value(at, Register::RAX, &mut info).and_then(|n| u32::try_from(n).ok());
-            let name = match number.filter(|n| syscall_table::ROWS.iter().any(|row| row.number == *n)) {
+            let name = match known(flow.value(at, Register::RAX, &mut info)) {
                 Some(number) => format!("{KEPT}{number}"),
                 None => {
                     out.unknown.push(self.function(i.ip()));
-                    format!("{KEPT}any")
+                    unknown.to_string()
                 }
             };
             free = instructions[site.last()].next_ip();
@@ -172,6 +186,16 @@ impl<'a> Code<'a> {
         }
         if !added.is_empty() {
             edit.replace(self.index, text, &moved, added)?;
+        }
+        for place in functions {
+            let at = instructions.partition_point(|i| i.next_ip() <= *place);
+            if instructions.get(at).is_none_or(|i| i.ip() >= *place) {
+                continue;
+            }
+            if let Some(number) = known(flow.value(at, Register::RDI, &mut info)) {
+                edit.retarget(self.index, *place, &format!("{FUNCTION}{number}"))?;
+                out.functions += 1;
+            }
         }
         Ok(())
     }
@@ -236,14 +260,19 @@ struct Edit<'a> {
 impl<'a> Edit<'a> {
     fn new(old: &'a [u8], file: &ElfFile64<'a>) -> Read<Edit<'a>> {
         let header = file.elf_header();
-        let (start, count) = (header.e_shoff.get(Endianness::Little) as usize, file.elf_section_table().len());
+        let (start, count) =
+            (header.e_shoff.get(Endianness::Little) as usize, file.elf_section_table().len());
         let table = old.get(start..start + count * size_of::<Header>()).ok_or_else(bad_table)?;
         let headers: &[Header] = slice_from_all_bytes(table).map_err(|()| bad_table())?;
-        let symbols = headers
-            .iter()
-            .position(|h| h.sh_type.get(LE) == elf::SHT_SYMTAB)
-            .ok_or_else(bad_table)?;
-        Ok(Edit { old, headers: headers.to_vec(), contents: BTreeMap::new(), symbols, added: BTreeMap::new() })
+        let symbols =
+            headers.iter().position(|h| h.sh_type.get(LE) == elf::SHT_SYMTAB).ok_or_else(bad_table)?;
+        Ok(Edit {
+            old,
+            headers: headers.to_vec(),
+            contents: BTreeMap::new(),
+            symbols,
+            added: BTreeMap::new(),
+        })
     }
 
     /// The contents of a section as they are by now.
@@ -277,9 +306,8 @@ impl<'a> Edit<'a> {
         let index = (symbols.len() / size_of::<elf::Sym64<LittleEndian>>()) as u32;
         symbols.extend_from_slice(bytes_of(&entry));
         // Where sections are many, their numbers are in a table beside that of symbols.
-        let is_beside = |h: &Header| {
-            h.sh_type.get(LE) == elf::SHT_SYMTAB_SHNDX && h.sh_link.get(LE) as usize == table
-        };
+        let is_beside =
+            |h: &Header| h.sh_type.get(LE) == elf::SHT_SYMTAB_SHNDX && h.sh_link.get(LE) as usize == table;
         if let Some(beside) = self.headers.iter().position(is_beside) {
             self.contents(beside)?.extend([0; 4]);
         }
@@ -305,9 +333,7 @@ impl<'a> Edit<'a> {
             });
         }
         self.contents.insert(section, text);
-        let is_own = |h: &Header| {
-            h.sh_type.get(LE) == elf::SHT_RELA && h.sh_info.get(LE) as usize == section
-        };
+        let is_own = |h: &Header| h.sh_type.get(LE) == elf::SHT_RELA && h.sh_info.get(LE) as usize == section;
         let table = self.headers.iter().position(is_own);
         // Code that refers to nothing has no table yet.
         let table = table.map_or_else(|| self.new_table(section), Ok)?;
@@ -325,6 +351,21 @@ impl<'a> Edit<'a> {
         all.extend(new);
         all.sort_by_key(|entry| entry.r_offset.get(LE));
         *self.contents(table)? = all.iter().flat_map(|entry| bytes_of(entry).to_vec()).collect();
+        Ok(())
+    }
+
+    /// Makes the relocation at a place of a section one to another symbol.
+    fn retarget(&mut self, section: usize, place: u64, name: &str) -> Read<()> {
+        let symbol = self.symbol(name)?;
+        let is_own = |h: &Header| h.sh_type.get(LE) == elf::SHT_RELA && h.sh_info.get(LE) as usize == section;
+        let table = self.headers.iter().position(is_own).ok_or_else(bad_table)?;
+        let bytes = self.contents(table)?;
+        for entry in bytes.chunks_exact_mut(size_of::<Rela>()) {
+            // Elf64_Rela: offset; kind (4 bytes) and symbol (4 bytes); addend.
+            if entry[..8] == place.to_le_bytes() {
+                entry[12..16].copy_from_slice(&symbol.to_le_bytes());
+            }
+        }
         Ok(())
     }
 

@@ -29,13 +29,15 @@ impl References {
     pub(super) fn read(file: &ElfFile64<'_>) -> object::Result<References> {
         let mut all: BTreeMap<usize, Vec<Reference>> = BTreeMap::new();
         for section in file.sections() {
-            if matches!(section.kind(), SectionKind::Debug | SectionKind::DebugString | SectionKind::Metadata) {
+            if matches!(section.kind(), SectionKind::Debug | SectionKind::DebugString | SectionKind::Metadata)
+            {
                 continue;
             }
             for (place, relocation) in section.relocations() {
                 let RelocationTarget::Symbol(index) = relocation.target() else { continue };
                 let symbol = file.symbol_by_index(index)?;
-                let (Some(to), RelocationFlags::Elf { r_type }) = (symbol.section_index(), relocation.flags())
+                let (Some(to), RelocationFlags::Elf { r_type }) =
+                    (symbol.section_index(), relocation.flags())
                 else {
                     continue;
                 };
