@@ -2,7 +2,10 @@
 //! Which C library and which language a program is compiled for, and how objects say so.
 
 use crate::{Result, StaticError, Workshop, command, compile, glibc::Glibc, libc, read, run};
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, read::archive::ArchiveFile};
+use object::{
+    Object as _, ObjectSection as _, ObjectSymbol as _,
+    read::archive::{ArchiveFile, ArchiveMember},
+};
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
@@ -101,12 +104,16 @@ fn has_mark(bytes: &[u8], mark: &str) -> bool {
         object::File::parse(object).is_ok_and(|file| file.symbols().any(|s| s.name() == Ok(mark)))
     };
     match ArchiveFile::parse(bytes) {
-        // A copy is aligned as the headers want it.
         Ok(archive) => {
-            archive.members().flatten().any(|m| m.data(bytes).is_ok_and(|data| has(&data.to_vec())))
+            archive.members().flatten().any(|member| aligned(&member, bytes).is_some_and(|data| has(&data)))
         }
         Err(_) => has(bytes),
     }
+}
+
+/// A member of an archive; a copy, which is aligned as the headers want it.
+pub(crate) fn aligned(member: &ArchiveMember<'_>, archive: &[u8]) -> Option<Vec<u8>> {
+    member.data(archive).ok().map(<[u8]>::to_vec)
 }
 
 /// The objects of a program that `unilith cc` or `unilith c++` linked; `None` for any other file.

@@ -9,7 +9,7 @@ use crate::{
     Result, StaticError, Workshop, appear,
     archive::{Member, rewrite},
     command,
-    flavour::is_object,
+    flavour::{aligned, is_object},
     key, read, run,
     syscalls::{self, ANY, KEPT},
     write,
@@ -181,8 +181,7 @@ pub(crate) fn check(together: &[u8], inputs: &[OsString]) -> Result<()> {
             Ok(archive) => archive
                 .members()
                 .flatten()
-                // A copy is aligned as the headers want it.
-                .find(|member| member.data(&bytes[..]).is_ok_and(|data| has_it(&data.to_vec())))
+                .find(|member| aligned(member, &bytes).is_some_and(|data| has_it(&data)))
                 .map(|member| format!("{}({})", path.display(), String::from_utf8_lossy(member.name()))),
             Err(_) => has_it(&bytes).then(|| path.display().to_string()),
         };
