@@ -105,6 +105,9 @@ static void cancels(void)
     if (pipe(pipes) != 0 || pthread_create(&one, NULL, waits, NULL) != 0)
         abort();
     usleep(20000);
+    // All threads change their user, by a signal that each gets: the one that waits goes on to wait.
+    printf("users: %d %d", setresuid(-1, -1, -1), setresgid(-1, getegid(), -1));
+    printf(" %d\n", setresuid(-1, -1, -1) == 0 && getuid() == geteuid());
     pthread_cancel(one);
     pthread_join(one, &result);
     printf("cancelled: %d\n", result == PTHREAD_CANCELED);
@@ -162,6 +165,18 @@ __attribute__((noinline)) static int keeps_vectors(void)
         : "rcx", "r11", "memory", "xmm0", "xmm5", "xmm6", "xmm15");
     return number == 0 && memcmp(before[0], after[0], 16) == 0 && memcmp(before[5], after[5], 16) == 0 &&
            memcmp(before[6], after[6], 16) == 0 && memcmp(before[15], after[15], 16) == 0;
+}
+
+// syscall(2), which has a function of its own for each number that is known.
+static void by_function(void)
+{
+    long failed = syscall(SYS_close, -1);
+    int error = errno;
+    char *page = (char *)syscall(SYS_mmap, NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page[0] = 9;
+    int kept = page[0];
+    long unmapped = syscall(SYS_munmap, page, 4096);
+    printf("by function: %d, %ld %d, %d %ld\n", syscall(SYS_gettid) == getpid(), failed, error == EBADF, kept, unmapped);
 }
 
 // A leaf keeps what it has below the stack pointer.
@@ -285,6 +300,7 @@ int main(int count, char **words)
     cancels();
     handlers();
     printf("vectors: %d, red zone: %ld\n", keeps_vectors(), keeps_red_zone());
+    by_function();
     names();
     texts();
     files();

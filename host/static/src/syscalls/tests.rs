@@ -253,7 +253,7 @@ fn a_program_of_changed_glibc_does_on_linux_what_it_does_with_debians() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/glibc.c");
     gcc(&["-O2", "-fno-pie", "-c", "-o", "program.o", source]);
     let own = connect(&std::fs::read(path("program.o")).unwrap(), "program.o", ANY).unwrap();
-    assert!(own.calls >= 2 && own.unknown.is_empty(), "{own:?}");
+    assert!(own.calls >= 2 && own.functions == 4 && own.unknown.is_empty(), "{own:?}");
     std::fs::write(path("changed.o"), own.object.unwrap()).unwrap();
     gcc(&["-static", "-no-pie", "-o", "debians", "program.o", "-lm"]);
     let link = "-static -no-pie -nodefaultlibs -o changed changed.o kept.s -lm -Wl,--start-group libc.a -lgcc -lgcc_eh -Wl,--end-group";
