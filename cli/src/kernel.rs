@@ -2,6 +2,7 @@
 //! The micro kernel for a set of choices: built by cargo at first use, then kept in the cache under the hash of
 //! everything it was built from. An installed command takes those that came with its package, and builds none.
 
+pub mod bitcode;
 pub mod choices;
 pub mod malloc;
 mod stale;

@@ -74,7 +74,7 @@ pub fn allocator(flags: &Flags, set: &BTreeMap<String, String>) -> Result<Option
 
 /// What `unilith cc` makes programs of, for the names under which they are kept.
 pub fn version(flags: &Flags, progress: &Progress) -> Result<Vec<u8>> {
-    workshop()?.version(flags.offline, progress).map_err(|e| Fault::new(e.to_string()))
+    workshop()?.version(flags.lto.is_on(), flags.offline, progress).map_err(|e| Fault::new(e.to_string()))
 }
 
 /// The kernel with the image's program in it.
@@ -95,13 +95,21 @@ pub fn kernel(
         ))
     })?;
     let workshop = workshop()?;
-    let object = kernel::object(platform, features, &workshop, progress)?;
+    let made = flags.lto.prepare(platform, features, &objects, progress)?;
+    let object;
+    let linked_with = match &made {
+        Some(made) => unilith_static::Kernel::Bitcode(made.link()),
+        None => {
+            object = kernel::object(platform, features, &workshop, progress)?;
+            unilith_static::Kernel::Object(&object)
+        }
+    };
     let script = if platform.is_process() { "process" } else { "pc" };
     let malloc = match allocator {
         Some(name) => Some(Malloc { name, object: kernel::malloc::object(name, &workshop, progress)? }),
         None => None,
     };
-    let linked = workshop.link(&object, script, &objects, malloc.as_ref(), flags.offline, progress);
+    let linked = workshop.link(linked_with, script, &objects, malloc.as_ref(), flags.offline, progress);
     let linked = linked.map_err(|e| Fault::new(format!("{path}: {e}")))?;
     if !flags.drive.is_empty() && !linked.drives_disks {
         return Err(Fault::new(format!(

@@ -19,6 +19,7 @@ mod instructions;
 mod kernel;
 mod line;
 mod linked;
+mod lto;
 mod malloc;
 mod mapped;
 mod monitor;

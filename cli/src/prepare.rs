@@ -162,6 +162,8 @@ pub struct Flags {
     /// others: a program that `unilith cc` linked, or one of the catalogue that has a recipe
     #[arg(long)]
     pub r#static: bool,
+    #[command(flatten)]
+    pub lto: crate::lto::Flags,
     /// What the machine is
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
@@ -293,6 +295,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             "--set ext4=on: a program of --static drives disks itself (unilith/blockdev.h); leave it out",
         ));
     }
+    flags.lto.check(flags.r#static)?;
     if flags.r#static {
         crate::linked::check(flags, platform, &mut set)?;
     } else if is_on("nvme") && !is_on("ext4") {
@@ -657,6 +660,7 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
         )));
     }
     let version = if flags.r#static { crate::linked::version(flags, progress)? } else { Vec::new() };
+    let words = flags.lto.words();
     let unilith = repository::executable()?;
     let libraries = catalogue.libraries()?;
     let workshop = crate::boot::workshop(&flags.linux)?;
@@ -669,7 +673,8 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
         let name = if catalogue.contains(&name) { &name } else { &build.source };
         let into = if flags.r#static { Target::Micro(&version) } else { Target::Linux(place) };
         let (unilith, offline) = (unilith.as_path(), flags.offline);
-        let recipe = Recipe { name, build, libraries: &libraries, folder: &folder, into, unilith, offline };
+        let recipe =
+            Recipe { name, build, libraries: &libraries, folder: &folder, into, words, unilith, offline };
         let file = workshop.program(&recipe, progress).map_err(|e| Fault::new(e.to_string()))?;
         Ok(Linked { file, program: build.program.clone() })
     };

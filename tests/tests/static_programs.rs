@@ -227,10 +227,21 @@ fn memcached_serves_by_four_threads_what_debians_own_does() {
 
 #[test]
 fn sqlite_says_what_debians_own_does_and_keeps_it_on_a_volume() {
+    sqlite(&[]);
+}
+
+#[test]
+fn sqlite_optimised_with_its_kernel_says_what_debians_own_does() {
+    sqlite(&["--lto"]);
+}
+
+/// `how`: flags of the link.
+fn sqlite(how: &[&str]) {
     if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
+    let run = |unilith: &Unilith, words: &[&str]| run(unilith, &[how, words].concat());
     run(&unilith, &["sqlite", "--", ":memory:", "select 1"]).ok().says("1\n");
     let (folder, volume) = data(&unilith);
     let sql = "create table t(id integer primary key, text text, number real);\

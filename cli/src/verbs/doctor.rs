@@ -55,6 +55,7 @@ pub fn act(args: &Args) -> Result<u8> {
         translation(),
         user_network(),
         compiler(),
+        clang(),
         places(),
     ];
     if args.json {
@@ -208,6 +209,19 @@ fn compiler() -> Finding {
             state: Health::Limited,
             found: "cargo cannot be run: only kernels that were built before can be used".into(),
             remedy: Some("as root: apt-get install -y cargo-web".into()),
+        },
+    }
+}
+
+fn clang() -> Finding {
+    match first_line("clang", &["--version"]) {
+        Some(version) => good("clang", version),
+        None => Finding {
+            what: "clang",
+            state: Health::Limited,
+            found: "it cannot be run: there is no --lto, and eBPF for `unilith trace` only from elsewhere"
+                .into(),
+            remedy: Some("as root: apt-get install -y clang".into()),
         },
     }
 }

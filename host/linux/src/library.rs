@@ -144,6 +144,7 @@ mod tests {
             libraries: &libraries,
             folder: Path::new("."),
             into: Target::Micro(b""),
+            words: &[],
             unilith: Path::new("unilith"),
             offline: true,
         };

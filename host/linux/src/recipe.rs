@@ -41,6 +41,8 @@ pub struct Recipe<'a> {
     /// Where its patches are.
     pub folder: &'a Path,
     pub into: Target<'a>,
+    /// Of `unilith cc`, before all that a build system says.
+    pub words: &'a [&'a str],
     /// The command whose `linux cc` is the compiler.
     pub unilith: &'a Path,
     /// Use only what is in the cache.
@@ -273,7 +275,7 @@ impl Workshop {
                 Target::Linux(place) => {
                     compiler_script(recipe.unilith, compiler(recipe, place, language), self.release)
                 }
-                Target::Micro(_) => micro_script(recipe.unilith, libraries),
+                Target::Micro(_) => micro_script(recipe, libraries),
             };
             write_script(&script, &text)?;
             shell.env(variable, script);
@@ -347,12 +349,13 @@ fn compiler_script(unilith: &Path, compiler: Compiler, release: Release) -> Stri
 }
 
 /// The compiler with these libraries, before all that a build system says.
-fn micro_script(unilith: &Path, libraries: &[BuiltLibrary<'_>]) -> String {
+fn micro_script(recipe: &Recipe<'_>, libraries: &[BuiltLibrary<'_>]) -> String {
+    let own = recipe.words.iter().map(|word| format!(" {word}"));
     let words = libraries.iter().map(|library| {
         let prefix = quoted(&library.prefix);
         format!(" -isystem {prefix}/include -L{prefix}/lib")
     });
-    quoted_script(unilith, &format!("cc{}", words.collect::<String>()))
+    quoted_script(recipe.unilith, &format!("cc{}", own.chain(words).collect::<String>()))
 }
 
 /// One word of a shell.

@@ -8,12 +8,12 @@ use crate::{
     Result, StaticError, Workshop, command,
     flavour::{self, Flavour},
     glibc, key,
-    libc::Libc,
+    libc::{Libc, need},
     read, run,
 };
 use std::{
     ffi::{OsStr, OsString},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 use unilith_image::Progress;
@@ -29,6 +29,11 @@ pub struct Outcome {
     /// What compiler and linker wrote to standard error.
     pub messages: String,
 }
+
+/// Of this compiler alone: objects with bitcode, for `--lto`.
+pub const LTO: &str = "--lto";
+/// The compiler for that, and Debian's package that has it.
+const CLANG: [(&str, &str); 1] = [("/usr/bin/clang", "clang")];
 
 /// Arguments with which the compiler links no program.
 const NO_LINK: [&str; 11] =
@@ -53,10 +58,15 @@ const LINKER_WORDS: [&str; 6] =
 
 impl Workshop {
     /// What tells this compiler and its C library from all others, for the names under which their programs are kept.
-    pub fn version(&self, offline: bool, progress: &dyn Progress) -> Result<Vec<u8>> {
+    pub fn version(&self, with_bitcode: bool, offline: bool, progress: &dyn Progress) -> Result<Vec<u8>> {
         let libc = self.libc(offline, progress)?;
         let own = include_bytes!("compile.rs");
-        Ok(key([libc.folder.as_os_str().as_encoded_bytes(), own]).into_bytes())
+        let mut other = String::new();
+        if with_bitcode {
+            need(&CLANG, "--lto", progress)?;
+            other = run("asking the compiler for its version", command("clang").arg("--version"))?;
+        }
+        Ok(key([libc.folder.as_os_str().as_encoded_bytes(), own, other.as_bytes()]).into_bytes())
     }
 
     /// Runs the compiler with these arguments.
@@ -71,7 +81,20 @@ impl Workshop {
             flavour::Libc::Musl => Some(self.libc(offline, progress)?),
             flavour::Libc::Glibc => None,
         };
-        let compiler = || musl.as_ref().map_or_else(|| flavour::compiler(flavour.language), compiler);
+        let with_bitcode = arguments.iter().any(|word| word == LTO);
+        if with_bitcode && musl.is_none() {
+            return Err(StaticError::new("--lto is for programs in C with musl: leave it out"));
+        }
+        if with_bitcode {
+            need(&CLANG, "unilith cc --lto", progress)?;
+        }
+        let arguments: Vec<OsString> = arguments.iter().filter(|word| *word != LTO).cloned().collect();
+        let arguments = &arguments[..];
+        let compiler = || match &musl {
+            Some(musl) if with_bitcode => clang(musl),
+            Some(musl) => gcc(musl),
+            None => flavour::compiler(flavour.language),
+        };
         let is = |words: &[&str], argument: &OsString| words.iter().any(|word| argument == OsStr::new(word));
         let links = arguments.iter().any(is_input) && !arguments.iter().any(|a| is(&NO_LINK, a));
         let given: Vec<&OsString> = arguments.iter().filter(|a| !is(&DROPPED, a)).collect();
@@ -147,21 +170,35 @@ pub fn around(libc: &Libc, objects: &[PathBuf], side: &str) -> Result<Vec<OsStri
     Ok(out)
 }
 
-fn compiler(libc: &Libc) -> Result<Command> {
+/// Of both compilers.
+const WORDS: [&str; 7] = [
+    "-fno-pie",
+    "-fno-stack-protector",
+    "-ffunction-sections",
+    "-fdata-sections",
+    // Nobody unwinds a program in C; for debuggers -g describes the stack apart.
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-U_FORTIFY_SOURCE",
+];
+
+fn gcc(libc: &Libc) -> Result<Command> {
     let own = run("asking the compiler for its headers", command("gcc").arg("-print-file-name=include"))?;
     let mut out = Command::new("gcc");
     out.args(["-nostdinc", "-isystem"]).arg(libc.folder.join("include")).args(["-isystem", own.trim()]);
-    out.args([
-        "-fno-pie",
-        "-fno-stack-protector",
-        "-ffunction-sections",
-        "-fdata-sections",
-        // Nobody unwinds a program in C; for debuggers -g describes the stack apart.
-        "-fno-asynchronous-unwind-tables",
-        "-fno-unwind-tables",
-        "-U_FORTIFY_SOURCE",
-    ]);
-    out.arg(flavour::Libc::Musl.marking());
+    out.args(WORDS).arg(flavour::Libc::Musl.marking());
+    Ok(out)
+}
+
+/// A compiler that puts into each object what it was made of, beside its machine code: everything that handles objects goes on as
+/// before, and the link with the kernel has something to optimise.
+fn clang(libc: &Libc) -> Result<Command> {
+    let own = run("asking the compiler for its headers", command("clang").arg("-print-resource-dir"))?;
+    let mut out = Command::new("clang");
+    out.args(["-nostdinc", "-isystem"]).arg(libc.folder.join("include"));
+    out.arg("-isystem").arg(Path::new(own.trim()).join("include")).args(WORDS);
+    // The compiler's driver refuses the last one beside sections for functions, which its machine code has in any case.
+    out.args(["-Qunused-arguments", "-Wno-unknown-warning-option", "-Xclang", "-fembed-bitcode=all"]);
     Ok(out)
 }
 
@@ -197,7 +234,6 @@ fn finish(command: &mut Command) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn only_what_has_an_input_and_is_not_told_otherwise_is_linked() {

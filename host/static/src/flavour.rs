@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which C library and which language a program is compiled for, and how objects say so.
 
-use crate::{Result, StaticError, Workshop, command, compile, glibc::Glibc, libc, read, run};
+use crate::{Result, StaticError, Workshop, bitcode, command, compile, glibc::Glibc, libc, read, run};
 use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _,
     read::archive::{ArchiveFile, ArchiveMember},
@@ -82,7 +82,7 @@ impl Libc {
     pub(crate) fn check(self, inputs: &[OsString]) -> Result<()> {
         let other = self.other();
         for input in inputs.iter().map(Path::new).filter(|path| is_object(path) && path.is_file()) {
-            if has_mark(&read(input)?, other.mark()) {
+            if has_mark(&read(input)?, other) {
                 return Err(StaticError::new(format!(
                     "{} was compiled for {}, and this program is for {}: compile all of it with the same --libc",
                     input.display(),
@@ -99,9 +99,13 @@ pub(crate) fn is_object(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "o" || ending == "a")
 }
 
-fn has_mark(bytes: &[u8], mark: &str) -> bool {
+/// Whether an object, or one of an archive, was compiled for it. clang leaves no mark, but it leaves bitcode, and makes it for musl alone.
+fn has_mark(bytes: &[u8], libc: Libc) -> bool {
     let has = |object: &[u8]| {
-        object::File::parse(object).is_ok_and(|file| file.symbols().any(|s| s.name() == Ok(mark)))
+        object::File::parse(object).is_ok_and(|file| {
+            let has_bitcode = || file.section_by_name(bitcode::SECTION).is_some();
+            file.symbols().any(|s| s.name() == Ok(libc.mark())) || libc == Libc::Musl && has_bitcode()
+        })
     };
     match ArchiveFile::parse(bytes) {
         Ok(archive) => {

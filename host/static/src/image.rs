@@ -2,11 +2,12 @@
 //! The one link of a program, its C library and the kernel.
 
 use crate::{
-    Malloc, Result, StaticError, Workshop,
+    Kernel, Malloc, Result, StaticError, Workshop,
     anatomy::{ALLOCATOR_NAMES, C_LIBRARY_NAMES},
     command,
-    flavour::{Libc, Objects},
+    flavour::{Libc, Library, Objects},
     glibc, key,
+    lto::Sides,
     reach::Reach,
     read,
     relax::relax,
@@ -39,11 +40,10 @@ const RECIPE: &str = include_str!("image.rs");
 /// Where programs begin (`micro/kernel/linked.ld`).
 const PROGRAM: u64 = 0x40_0000;
 impl Workshop {
-    /// Links the objects of a program with the kernel: `kernel` is a file named `kernel.o`. `script` is `process` or `pc`.
-    /// `malloc` takes the place of the C library's.
+    /// Links the objects of a program with the kernel. `script` is `process` or `pc`. `malloc` takes the place of the C library's.
     pub fn link(
         &self,
-        kernel: &Path,
+        kernel: Kernel,
         script: &str,
         objects: &Objects,
         malloc: Option<&Malloc>,
@@ -56,13 +56,17 @@ impl Workshop {
         let file = format!("linked-{script}.ld");
         let allocator = malloc.map_or(Ok(Vec::new()), |malloc| read(&malloc.object))?;
         malloc.map_or(Ok(()), |malloc| malloc.check(objects))?;
-        let objects = match objects.libc {
-            Libc::Musl => relax(&objects.bytes)?,
-            Libc::Glibc => Workshop::connect_program(&objects.bytes)?,
+        let objects = match (objects.libc, kernel) {
+            (Libc::Musl, Kernel::Bitcode(_)) => objects.bytes.clone(),
+            (Libc::Musl, Kernel::Object(_)) => relax(&objects.bytes)?,
+            (Libc::Glibc, _) => Workshop::connect_program(&objects.bytes)?,
         };
         let others = library.others()?;
         let inputs = [
-            read(kernel)?,
+            match kernel {
+                Kernel::Object(object) => read(object)?,
+                Kernel::Bitcode(lto) => lto.version()?,
+            },
             objects.clone(),
             read(&archive)?,
             read(&scripts.join(&file))?,
@@ -78,25 +82,39 @@ impl Workshop {
             progress.step("linking the program with the kernel");
             crate::appear(&folder, |new| {
                 let program = new.join("program.o");
-                write(&program, &objects)?;
                 let to = new.join("kernel.symbols");
+                let libraries: Vec<PathBuf> = malloc.iter().map(|malloc| malloc.object.clone()).collect();
+                // What is made of bitcode goes away with its folder.
+                let work =
+                    tempfile::tempdir_in(new).map_err(|e| StaticError::io("make a folder in", new, &e))?;
+                let sides = match (kernel, &library) {
+                    (Kernel::Bitcode(lto), Library::Musl(musl)) => {
+                        progress.step("optimising program and kernel together");
+                        lto.make(musl, &objects, &libraries, work.path())?
+                    }
+                    (Kernel::Bitcode(_), Library::Glibc(_)) => {
+                        return Err(StaticError::new("--lto is for programs in C with musl: leave it out"));
+                    }
+                    (Kernel::Object(object), _) => {
+                        write(&program, &objects)?;
+                        Sides { kernel: object.to_path_buf(), program: program.clone() }
+                    }
+                };
                 // With what it makes sockets of, as long as nobody knows that it makes none.
                 let starts = new.join("starts-kernel.o");
-                let has = exported(&inputs[0])?;
+                let has = exported(&read(&sides.kernel)?)?;
                 let names = names_of(&[(C_LIBRARY_NAMES, &inputs[2]), (ALLOCATOR_NAMES, &inputs[6])], new)?;
                 let start = |uses: &dyn Fn(&str) -> bool| {
                     assemble(&new.join("starts.s"), &(starts_of(&has, uses) + &names), &starts)
                 };
                 start(&|_| true)?;
-                let own: Vec<PathBuf> = std::iter::once(program.clone())
-                    .chain(malloc.map(|malloc| malloc.object.clone()))
-                    .collect();
+                let own = [&[sides.program.clone()][..], &libraries].concat();
                 let link = |more: &[PathBuf]| {
                     let mut link = command("ld");
                     link.arg("-L").arg(&scripts).arg("-T").arg(scripts.join(&file));
                     link.args(["-static", "--gc-sections", "-z", "max-page-size=4096", "-z", "noexecstack"]);
                     link.args(["-z", "norelro", "--build-id=none", "--no-warn-rwx-segments", "-o"]).arg(&to);
-                    link.arg(kernel).arg(&starts).args(more).args(library.around(&own)?);
+                    link.arg(&sides.kernel).arg(&starts).args(more).args(library.around(&own)?);
                     link.args(library.unwinding());
                     let output =
                         link.output().map_err(|e| StaticError::new(format!("cannot run ld: {e}")))?;
@@ -112,6 +130,9 @@ impl Workshop {
                     let missing = missing_calls(&said);
                     if missing.is_empty() {
                         return Err(StaticError::new(failure(&said, library.name())));
+                    }
+                    if let Kernel::Bitcode(lto) = kernel {
+                        lto.check_missing(&missing)?;
                     }
                     let stubs = new.join("missing-kernel.o");
                     assemble(&new.join("missing.s"), &refusals(&missing), &stubs)?;
@@ -171,7 +192,9 @@ fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
     };
     // What the vDSO hands on; the program has the call then, for the C library makes it where there is no vDSO.
     let clock = |name: &str, call: &str| {
-        let to = if uses(call) { name } else { "none" };
+        // Where the kernel was optimised for the program's calls it has no others.
+        let is_there = kernel.contains(&format!("unilith_call_{name}")) && uses(call);
+        let to = if is_there { name } else { "none" };
         let name = format!("unilith_linked_{name}");
         format!(".section .text.{name},\"ax\",@progbits\n.globl {name}\n{name}:\n\tjmp unilith_call_{to}\n")
     };

@@ -6,6 +6,7 @@
 //! | [`Workshop::libc`] | musl from Debian's source, whose system calls are calls of functions (`micro/libc/musl`) |
 //! | [`Workshop::glibc`] | or Debian's glibc, whose system calls become calls of functions (`syscalls.rs`) |
 //! | [`Workshop::compile`] | `unilith cc`: a compiler. What it links is an ordinary program of Linux, with its objects beside it |
+//! | [`Lto`] | both sides optimised at the link, from bitcode (`--lto`) |
 //! | [`Workshop::link`] | those objects, the C library and the kernel, in one link |
 //! | [`size`] | what such an image is made of |
 //!
@@ -14,6 +15,7 @@
 
 pub mod anatomy;
 mod archive;
+mod bitcode;
 mod compile;
 mod flavour;
 mod glibc;
@@ -22,6 +24,7 @@ mod image;
 mod kernel;
 pub mod layered;
 mod libc;
+mod lto;
 mod malloc;
 pub mod owner;
 mod reach;
@@ -31,10 +34,12 @@ mod slots;
 mod syscalls;
 pub mod treemap;
 
-pub use compile::Outcome;
+pub use bitcode::modules;
+pub use compile::{LTO, Outcome};
 pub use flavour::{Flavour, Language, Libc, Objects, objects_of};
 pub use image::Linked;
 pub use kernel::RECIPE;
+pub use lto::{Kernel, Lto};
 pub use malloc::{Malloc, RECIPE as MALLOC_RECIPE};
 
 use std::{

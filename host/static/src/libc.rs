@@ -71,7 +71,7 @@ impl Workshop {
         let _lock = fs::File::create(&gate)
             .and_then(|f| f.lock().map(|()| f))
             .map_err(|e| StaticError::io("lock", &gate, &e))?;
-        need(progress)?;
+        need(&TOOLS, "--static", progress)?;
         let (package, description) = package.fetch(&self.cache, progress).map_err(of_image)?;
         let kept = folder(&package)?;
         if !kept.join("lib/libc.a").is_file() {
@@ -88,16 +88,17 @@ impl Workshop {
     }
 }
 
-fn need(progress: &dyn Progress) -> Result<()> {
+/// Installs the packages of tools that are missing; who is not root is told what `what` needs.
+pub(crate) fn need(tools: &[(&str, &str)], what: &str, progress: &dyn Progress) -> Result<()> {
     let lacks = |(what, _): &&(&str, &str)| !Path::new(what).exists();
-    let missing: Vec<&str> = TOOLS.iter().filter(lacks).map(|(_, package)| *package).collect();
+    let missing: Vec<&str> = tools.iter().filter(lacks).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let list = missing.join(" ");
     let is_root = fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
     if !is_root {
-        return Err(StaticError::new(format!("--static needs {list}: run `sudo apt-get install {list}`")));
+        return Err(StaticError::new(format!("{what} needs {list}: run `sudo apt-get install {list}`")));
     }
     progress.step(&format!("installing {list}"));
     let mut install = command("apt-get");

@@ -21,6 +21,7 @@ const ON_PROCESS_MACHINES: [&str; 29] = [
     "forking",
     "languages",
     "lives",
+    "lto",
     "memcached",
     "menu",
     "mounts",
