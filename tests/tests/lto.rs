@@ -43,6 +43,13 @@ fn what_cannot_be_optimised_with_its_kernel_is_refused_with_the_reason() {
     // Machine code alone has nothing to optimise.
     run(&unilith, &["--static", "--lto", &program])
         .fails_with(&["has no bitcode to optimise", "CC='unilith cc --lto'"]);
+    // glibc comes as machine code.
+    let source = unilith.path("text.c").display().to_string();
+    let words = ["cc", "--libc", "glibc", "-o", "/dev/null", &source];
+    unilith.run(&[&words[..], &["--lto"]].concat()).fails_with(&["--lto is for programs in C with musl"]);
+    let other = unilith.path("other").display().to_string();
+    finish(&mut unilith.command(&["cc", "--libc", "glibc", "-o", &other, &source]), BUILD_KERNEL).ok();
+    run(&unilith, &["--static", "--lto", &other]).fails_with(&["--lto is for programs in C with musl"]);
     // Nor has a part of a program that is assembly.
     let assembly = unilith.path("part.s").display().to_string();
     fs::write(

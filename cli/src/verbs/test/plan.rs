@@ -13,7 +13,7 @@ use unilith_machine::{record::Network, support};
 /// Whole-system tests that run on process machines as well. The others are of QEMU, of the command with a guest of a few
 /// bytes, of pages and packages, or would build further kernels (`kernel`, `overlay`: they pass there with
 /// UNILITH_TEST_MACHINE=process).
-const ON_PROCESS_MACHINES: [&str; 29] = [
+const ON_PROCESS_MACHINES: [&str; 30] = [
     "allocators",
     "debian",
     "disks",
