@@ -500,7 +500,10 @@ mod tests {
             "{error}"
         );
         let error = features(&set(&[("speed", "fast")])).unwrap_err().message;
-        assert!(error.contains("--set speed") && error.contains("alloc, heap-check, sched"), "{error}");
+        assert!(
+            error.contains("--set speed") && error.contains("alloc, alloc.net, heap-check, sched"),
+            "{error}"
+        );
     }
 
     #[test]
