@@ -50,82 +50,103 @@ fn what_cannot_be_optimised_with_its_kernel_is_refused_with_the_reason() {
     let other = unilith.path("other").display().to_string();
     finish(&mut unilith.command(&["cc", "--libc", "glibc", "-o", &other, &source]), BUILD_KERNEL).ok();
     run(&unilith, &["--static", "--lto", &other]).fails_with(&["--lto is for programs in C with musl"]);
-    // Nor has a part of a program that is assembly.
-    let assembly = unilith.path("part.s").display().to_string();
-    fs::write(
-        &assembly,
-        ".globl part\npart:\n\txor %eax, %eax\n\tret\n.section .note.GNU-stack,\"\",@progbits\n",
-    )
-    .expect("a file");
-    let text = "int part(void);\nint main(void) { return part(); }\n";
-    let program = compile_text(&unilith, &["--lto", &assembly], text);
-    run(&unilith, &["--static", "--lto", &program])
-        .fails_with(&["machine code without bitcode (part)", "leave out --lto"]);
 }
 
-#[test]
-fn a_program_optimised_with_its_kernel_does_what_it_does_on_linux() {
-    if is_skipped_without_micro(STATIC) {
-        return;
-    }
-    let unilith = Unilith::new();
-    let source = root().join("tests/programs/linked.c").display().to_string();
-    let program = compile(&unilith, &["--lto"], &source);
-    let native = finish(Command::new(&program).arg("words").env("HOME", "/"), PATIENCE).code(5);
-    let optimised = run(&unilith, &["--static", "--lto", &program, "words"]).code(5);
-    assert_eq!(optimised.out, native.out, "{optimised}");
-    // The same file without --lto: beside its bitcode it has the machine code of any other.
-    let linked = run(&unilith, &["--static", &program, "words"]).code(5);
-    assert_eq!(linked.out, native.out, "{linked}");
-}
+/// A kernel is compiled to bitcode once, in minutes, and each link takes another one.
+mod long {
+    use super::*;
 
-#[test]
-fn what_an_optimised_program_cannot_do_is_said_with_who_does_it() {
-    if is_skipped_without_micro(STATIC) {
-        return;
+    #[test]
+    #[ignore = "compiles a kernel to bitcode and optimises it anew for each program"]
+    fn a_program_with_a_part_in_assembly_is_refused_with_the_parts_name() {
+        if is_skipped_without_micro(STATIC) {
+            return;
+        }
+        let unilith = Unilith::new();
+        let assembly = unilith.path("part.s").display().to_string();
+        fs::write(
+            &assembly,
+            ".globl part\npart:\n\txor %eax, %eax\n\tret\n.section .note.GNU-stack,\"\",@progbits\n",
+        )
+        .expect("a file");
+        let text = "int part(void);\nint main(void) { return part(); }\n";
+        let program = compile_text(&unilith, &["--lto", &assembly], text);
+        run(&unilith, &["--static", "--lto", &program])
+            .fails_with(&["machine code without bitcode (part)", "leave out --lto"]);
     }
-    let unilith = Unilith::new();
-    let text = "#include <errno.h>\n#include <stdio.h>\n#include <string.h>\n#include <sys/inotify.h>\n#include <unistd.h>\n\
-        int main(void) { int fd = inotify_init(); puts(fd < 0 ? strerror(errno) : \"watches\"); return 0; }\n";
-    let program = compile_text(&unilith, &["--lto"], text);
-    // A handler that the kernel has is kept for who calls it.
-    let has = run(&unilith, &["--static", "--lto", &program]).ok().says("watches\n");
-    assert!(!has.err.contains("ENOSYS"), "{has}");
-    let lacks = run(&unilith, &["--static", "--lto", "--set", "inotify=off", &program]).ok();
-    lacks.says("Function not implemented\n").complains("main calls inotify_init").complains("--set inotify");
-    // A number of a system call that is not known before it is made brings the table.
-    let text = "#include <stdio.h>\n#include <unistd.h>\n\
-        int main(int count, char **words) { (void)words; printf(\"%d\\n\", syscall(38 + count) == getpid()); }\n";
-    let program = compile_text(&unilith, &["--lto"], text);
-    run(&unilith, &["--static", "--lto", &program])
-        .ok()
-        .says("1\n")
-        .complains("so all system calls are in the image");
-}
 
-/// Bytes of the image of a program, and the names in it.
-fn image(unilith: &Unilith, name: &str, words: &[&str], program: &str) -> (u64, String) {
-    let folder = unilith.path(name).display().to_string();
-    let build = [&["build", "--static", "--network", "none", "-o", &folder][..], words, &[program]];
-    finish(&mut unilith.command(&build.concat()), BUILD_KERNEL).ok();
-    let names = unilith.run(&["size", "--json", &folder]).ok().out;
-    (fs::metadata(unilith.path(name).join("kernel")).expect("an image has a kernel").len(), names)
-}
+    #[test]
+    #[ignore = "compiles a kernel to bitcode and optimises it anew for each program"]
+    fn a_program_optimised_with_its_kernel_does_what_it_does_on_linux() {
+        if is_skipped_without_micro(STATIC) {
+            return;
+        }
+        let unilith = Unilith::new();
+        let source = root().join("tests/programs/linked.c").display().to_string();
+        let program = compile(&unilith, &["--lto"], &source);
+        let native = finish(Command::new(&program).arg("words").env("HOME", "/"), PATIENCE).code(5);
+        let optimised = run(&unilith, &["--static", "--lto", &program, "words"]).code(5);
+        assert_eq!(optimised.out, native.out, "{optimised}");
+        // The same file without --lto: beside its bitcode it has the machine code of any other.
+        let linked = run(&unilith, &["--static", &program, "words"]).code(5);
+        assert_eq!(linked.out, native.out, "{linked}");
+    }
 
-#[test]
-fn optimisation_brings_nothing_into_an_image_that_nobody_calls() {
-    if is_skipped_without_micro(STATIC) || tested_machine() == "process" {
-        eprintln!("build writes images of virtual machines; those of a process machine have the same names");
-        return;
+    #[test]
+    #[ignore = "compiles a kernel to bitcode and optimises it anew for each program"]
+    fn what_an_optimised_program_cannot_do_is_said_with_who_does_it() {
+        if is_skipped_without_micro(STATIC) {
+            return;
+        }
+        let unilith = Unilith::new();
+        let text = "#include <errno.h>\n#include <stdio.h>\n#include <string.h>\n#include <sys/inotify.h>\n#include <unistd.h>\n\
+            int main(void) { int fd = inotify_init(); puts(fd < 0 ? strerror(errno) : \"watches\"); return 0; }\n";
+        let program = compile_text(&unilith, &["--lto"], text);
+        // A handler that the kernel has is kept for who calls it.
+        let has = run(&unilith, &["--static", "--lto", &program]).ok().says("watches\n");
+        assert!(!has.err.contains("ENOSYS"), "{has}");
+        let lacks = run(&unilith, &["--static", "--lto", "--set", "inotify=off", &program]).ok();
+        lacks
+            .says("Function not implemented\n")
+            .complains("main calls inotify_init")
+            .complains("--set inotify");
+        // A number of a system call that is not known before it is made brings the table.
+        let text = "#include <stdio.h>\n#include <unistd.h>\n\
+            int main(int count, char **words) { (void)words; printf(\"%d\\n\", syscall(38 + count) == getpid()); }\n";
+        let program = compile_text(&unilith, &["--lto"], text);
+        run(&unilith, &["--static", "--lto", &program])
+            .ok()
+            .says("1\n")
+            .complains("so all system calls are in the image");
     }
-    let unilith = Unilith::new();
-    let program = compile_text(&unilith, &["--lto"], HELLO);
-    let (plain, _) = image(&unilith, "plain", &[], &program);
-    let (optimised, names) = image(&unilith, "optimised", &["--lto"], &program);
-    for name in
-        ["HANDLERS", "unilith_call_fork", "unilith_call_wait4", "unilith_call_epoll_wait", "tcpip::tcp"]
-    {
-        assert!(!names.contains(name), "{name}");
+
+    /// Bytes of the image of a program, and the names in it.
+    fn image(unilith: &Unilith, name: &str, words: &[&str], program: &str) -> (u64, String) {
+        let folder = unilith.path(name).display().to_string();
+        let build = [&["build", "--static", "--network", "none", "-o", &folder][..], words, &[program]];
+        finish(&mut unilith.command(&build.concat()), BUILD_KERNEL).ok();
+        let names = unilith.run(&["size", "--json", &folder]).ok().out;
+        (fs::metadata(unilith.path(name).join("kernel")).expect("an image has a kernel").len(), names)
     }
-    assert!(optimised * 100 <= plain * 103, "{optimised} bytes with --lto, {plain} without");
+
+    #[test]
+    #[ignore = "compiles a kernel to bitcode and optimises it anew for each program"]
+    fn optimisation_brings_nothing_into_an_image_that_nobody_calls() {
+        if is_skipped_without_micro(STATIC) || tested_machine() == "process" {
+            eprintln!(
+                "build writes images of virtual machines; those of a process machine have the same names"
+            );
+            return;
+        }
+        let unilith = Unilith::new();
+        let program = compile_text(&unilith, &["--lto"], HELLO);
+        let (plain, _) = image(&unilith, "plain", &[], &program);
+        let (optimised, names) = image(&unilith, "optimised", &["--lto"], &program);
+        for name in
+            ["HANDLERS", "unilith_call_fork", "unilith_call_wait4", "unilith_call_epoll_wait", "tcpip::tcp"]
+        {
+            assert!(!names.contains(name), "{name}");
+        }
+        assert!(optimised * 100 <= plain * 103, "{optimised} bytes with --lto, {plain} without");
+    }
 }

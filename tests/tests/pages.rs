@@ -137,3 +137,14 @@ fn pages_about_the_overlay_work_as_printed() {
         }
     }
 }
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "compiles a kernel to bitcode and optimises it anew for each program"]
+    fn the_page_about_optimising_both_works_as_printed() {
+        let said = follow("how-to/optimise-at-the-link.md");
+        assert!(said.contains("one image\n") && said.contains("\n1\n"), "{said}");
+    }
+}

@@ -230,9 +230,12 @@ fn sqlite_says_what_debians_own_does_and_keeps_it_on_a_volume() {
     sqlite(&[]);
 }
 
-#[test]
-fn sqlite_optimised_with_its_kernel_says_what_debians_own_does() {
-    sqlite(&["--lto"]);
+mod long {
+    #[test]
+    #[ignore = "compiles a kernel to bitcode, and optimises it and SQLite"]
+    fn sqlite_optimised_with_its_kernel_says_what_debians_own_does() {
+        super::sqlite(&["--lto"]);
+    }
 }
 
 /// `how`: flags of the link.

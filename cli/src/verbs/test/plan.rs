@@ -13,7 +13,7 @@ use unilith_machine::{record::Network, support};
 /// Whole-system tests that run on process machines as well. The others are of QEMU, of the command with a guest of a few
 /// bytes, of pages and packages, or would build further kernels (`kernel`, `overlay`: they pass there with
 /// UNILITH_TEST_MACHINE=process).
-const ON_PROCESS_MACHINES: [&str; 30] = [
+const ON_PROCESS_MACHINES: [&str; 29] = [
     "allocators",
     "debian",
     "disks",
@@ -21,7 +21,6 @@ const ON_PROCESS_MACHINES: [&str; 30] = [
     "forking",
     "languages",
     "lives",
-    "lto",
     "memcached",
     "menu",
     "mounts",
@@ -47,16 +46,19 @@ const ON_PROCESS_MACHINES: [&str; 30] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 11] = [
+const WITH_LONG: [&str; 14] = [
     "clients",
     "combinations",
     "disk",
     "fuzz",
     "kubernetes",
     "lives",
+    "lto",
+    "pages",
     "popular",
     "process_suites",
     "processors",
+    "static_programs",
     "systemd",
     "xen",
 ];
