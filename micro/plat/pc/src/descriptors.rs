@@ -56,6 +56,7 @@ impl TaskState {
 const STACK_ALIGNMENT: u64 = 16;
 
 /// Where the block of the processor is that was hit, from the frame of what hit it.
+#[inline(always)]
 pub fn block(frame: *const TrapFrame) -> u64 {
     // SAFETY: the frame begins each of the stacks of `with_stacks`.
     unsafe { frame.add(1).cast::<u64>().read() }

@@ -37,9 +37,10 @@ extern "C" fn unilith_pc_interrupt(frame: &mut TrapFrame, vector: u32) -> u64 {
 }
 
 /// GS base is the program's to change (WRGSBASE): gives the processor its block back that is on this stack. Answers whether it had
-/// it.
+/// it. In place, as all that runs before an overlay program's domain is left: other code cannot be executed there.
+#[inline(always)]
 fn own_gs(frame: *const TrapFrame) -> bool {
-    if !features::features().fsgsbase {
+    if !features::has_fsgsbase() {
         return true;
     }
     let (block, base) = (descriptors::block(frame), x86::gs_base());

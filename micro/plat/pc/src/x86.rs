@@ -104,6 +104,7 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
 }
 
 /// GS base, where the processor has FSGSBASE.
+#[inline(always)]
 pub fn gs_base() -> u64 {
     let base;
     // SAFETY: reading it has no effect.
@@ -116,6 +117,7 @@ pub fn gs_base() -> u64 {
 /// # Safety
 ///
 /// It is the block of the running processor.
+#[inline(always)]
 pub unsafe fn set_gs_base(base: u64) {
     // SAFETY: by the caller's word.
     unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };

@@ -38,6 +38,12 @@ pub fn set(features: Features) {
     BITS.store(bits, Ordering::Relaxed);
 }
 
+/// [`Features::fsgsbase`], in place.
+#[inline(always)]
+pub fn has_fsgsbase() -> bool {
+    BITS.load(Ordering::Relaxed) & FSGSBASE != 0
+}
+
 /// What [`set`] told.
 pub fn features() -> Features {
     let bits = BITS.load(Ordering::Relaxed);
