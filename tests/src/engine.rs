@@ -35,6 +35,7 @@ pub fn engine() -> Option<Engine> {
     if unilith.is_skipped_without(&["process machines"]) {
         return None;
     }
+    unilith.build_kernel_of_containers("process");
     // As a shim or conmon: the container's process becomes our child when `create` has ended.
     set_child_subreaper(Some(rustix::process::getpid())).expect("may be a subreaper");
     let root = unilith.path("root").display().to_string();

@@ -287,6 +287,14 @@ impl Unilith {
         });
     }
 
+    /// Builds the kernel of containers for this kind of machine: engines give a runtime no time to do so.
+    #[track_caller]
+    pub fn build_kernel_of_containers(&self, machine: &str) {
+        let run = ["run", "--rm", "--network", "none", "--machine", machine];
+        let words = [&run[..], &PARTS_OF_CONTAINERS, &["busybox", "true"]].concat();
+        finish(&mut self.command(&words), BUILD_KERNEL).ok();
+    }
+
     /// The folder of the user's cache in which the tested kernel is.
     pub fn kernels(&self) -> PathBuf {
         self.build_kernel();

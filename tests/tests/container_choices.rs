@@ -15,6 +15,7 @@ const MICROVM: (&str, &str) = ("dev.unilith.machine", "microvm");
 
 /// A bundle whose machine is a virtual one.
 fn microvm(engine: &Engine, id: &str, line: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    engine.unilith.build_kernel_of_containers("microvm");
     engine.bundle(id, line, |config| {
         config["annotations"] = json!({MICROVM.0: MICROVM.1});
         change(config);

@@ -144,6 +144,7 @@ fn podman_runs_it_in_place_of_runc() {
     podman(&["start", "web"]).ok();
     podman(&["rm", "-f", "-t", "0", "web"]).ok();
     has_pods(&engines);
+    engine.unilith.build_kernel_of_containers("microvm");
     has_files_and_users(&engines);
     podman(&["rmi", "-af"]).ok();
 }

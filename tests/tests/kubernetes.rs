@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use unilith_tests::{BUILD_KERNEL, PARTS_OF_CONTAINERS, Ran, Unilith, client, eventually, finish, root};
+use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, root};
 
 /// How long one command of kubectl may take: pods start and end meanwhile.
 const KUBECTL: Duration = Duration::from_secs(120);
@@ -54,9 +54,7 @@ impl Cluster<'_> {
         // There is one namespace of the node.
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Engines give a runtime no time to build its kernel.
-        let run = ["run", "--rm", "--machine", "process"];
-        unilith.run(&[&run[..], &PARTS_OF_CONTAINERS, &["busybox", "true"]].concat()).ok();
+        unilith.build_kernel_of_containers("process");
         let folder = unilith.path("cluster");
         fs::create_dir(&folder).expect("a folder can be made");
         image(unilith, &folder);

@@ -4,7 +4,7 @@
 
 mod long {
     use std::{process::Command, time::Duration};
-    use unilith_tests::{BUILD_KERNEL, PARTS_OF_CONTAINERS, Unilith, finish, is_skipped, root};
+    use unilith_tests::{Unilith, finish, is_skipped, root};
 
     /// The rig under software emulation on a busy computer.
     const LIMIT: Duration = Duration::from_secs(1800);
@@ -36,10 +36,7 @@ mod long {
             }
         }
         // What runs in the rig is built out here, where that is quick.
-        let words =
-            [&["run", "--rm", "--machine", "process"], &PARTS_OF_CONTAINERS[..], &["busybox", "true"]]
-                .concat();
-        finish(&mut Unilith::default().command(&words), BUILD_KERNEL).ok();
+        Unilith::default().build_kernel_of_containers("process");
         let mut rig = Command::new(root().join("tests/kvm/rig"));
         rig.args(["run", "tests/kvm/scopes"]).env("RIG_SYSTEMD", "1").current_dir(root());
         finish(&mut rig, LIMIT).ok().says("0 failed");
