@@ -36,19 +36,14 @@ extern "C" fn unilith_pc_interrupt(frame: &mut TrapFrame, vector: u32) -> u64 {
     }
 }
 
-/// GS base is the program's to change (WRGSBASE): gives the processor its block back that is on this stack. Answers whether it had
-/// it. In place, as all that runs before an overlay program's domain is left: other code cannot be executed there.
+/// GS base is the program's to change (WRGSBASE): gives the processor its block back that is on this stack. In place, as all that runs before an overlay program's domain is left: other code cannot be executed there.
 #[inline(always)]
-fn own_gs(frame: *const TrapFrame) -> bool {
-    if !features::has_fsgsbase() {
-        return true;
-    }
-    let (block, base) = (descriptors::block(frame), x86::gs_base());
-    if base != block {
+fn own_gs(frame: *const TrapFrame) {
+    let block = descriptors::block(frame);
+    if features::has_fsgsbase() && x86::gs_base() != block {
         // SAFETY: GS base is the block of this processor again.
         unsafe { x86::set_gs_base(block) };
     }
-    base == block
 }
 
 /// An exception; on the exception stack with interrupts off. Answers where the [`Trap`] is that
@@ -56,7 +51,7 @@ fn own_gs(frame: *const TrapFrame) -> bool {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_exception(frame: *mut TrapFrame, vector: u32, cr2: u64) -> u64 {
-    let had_own_gs = own_gs(frame);
+    own_gs(frame);
     let overlay = domain::leave();
     // SAFETY: the stub built the TrapFrame, all but `entry`: in its place the processor (or the stub) pushed the error
     // code. With a valid value written there it is a TrapFrame.
@@ -69,7 +64,7 @@ extern "C" fn unilith_pc_exception(frame: *mut TrapFrame, vector: u32, cr2: u64)
     if matches!(vector, 2 | 8 | 18) {
         crash::exception(frame, vector, error, cr2);
     }
-    if !had_own_gs && trap::begin_call_again(frame) || overlay.is_none() && trap::clear_flag(frame, vector) {
+    if overlay.is_none() && (trap::begin_call_again(frame, vector) || trap::clear_flag(frame, vector)) {
         return 0;
     }
     let address = if vector == PAGE_FAULT { cr2 } else { 0 };

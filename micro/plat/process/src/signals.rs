@@ -222,15 +222,14 @@ pub fn end_with_children(handler: u64) -> Result<()> {
     set_action(SIGCHLD, handler)
 }
 
-/// A signal, on the alternate stack, the domain of the overlay program that it ended or 0, and whether GS base was not the kernel's.
-/// Answers 0 to go back by sigreturn, or where the Trap is that is to be handled.
+/// A signal, on the alternate stack, and the domain of the overlay program that it ended or 0. Answers 0 to go back by
+/// sigreturn, or where the Trap is that is to be handled.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_process_signal(
     signal: u32,
     info: *const SigInfo,
     context: *mut Context,
     domain: u64,
-    had_other_gs: bool,
 ) -> u64 {
     let overlay = match domain {
         0 => None,
@@ -260,7 +259,7 @@ extern "C" fn unilith_process_signal(
                 return 0;
             }
             let mut frame = context.general();
-            if had_other_gs && trap::begin_call_again(&mut frame) {
+            if overlay.is_none() && trap::begin_call_again(&mut frame, vector) {
                 (context.rip, context.rsp) = (frame.rip, frame.rsp);
                 return 0;
             }

@@ -24,8 +24,7 @@ unilith_signal:
     # with it. The program has its AC again from the host's frame.
     push 2
     popfq
-    # GS base is the program's to change (WRGSBASE): the stack of this thread says which one it is. R9: it was another one.
-    xor r9d, r9d
+    # GS base is the program's to change (WRGSBASE): the stack of this thread says which one it is.
     cmp dword ptr [rip + {FSGSBASE}], 0
     je 9f
     mov rax, {STACKS}
@@ -58,7 +57,6 @@ unilith_signal:
     mov eax, gs:[{TRACE_FLAG}]
     mov [rsp], eax
     mov dword ptr gs:[{TRACE_FLAG}], {TRACING} + 1
-    mov r8d, r9d
     call unilith_process_signal
     mov ecx, [rsp]
     mov gs:[{TRACE_FLAG}], ecx
@@ -69,7 +67,6 @@ unilith_signal:
     # To the restorer, whose address the host pushed.
     ret
 8:  wrgsbase r8
-    mov r9d, 1
     jmp 9b
 6:  sub rsp, 8
     call unilith_process_foreign_signal

@@ -17,6 +17,7 @@ pub struct Trap {
 
 pub const PAGE_FAULT: u32 = 14;
 const DEBUG: u32 = 1;
+const STACK_FAULT: u32 = 12;
 const GENERAL_PROTECTION: u32 = 13;
 const ALIGNMENT_CHECK: u32 = 17;
 /// Stands for a system call of an overlay program, which has no vector of its own.
@@ -86,11 +87,13 @@ pub fn clear_flag(frame: &mut TrapFrame, vector: u32) -> bool {
     found
 }
 
-/// For an exception at which GS base was not the kernel's: a system call that got no further than its first uses of it begins
-/// again. Answers whether it was one.
-pub fn begin_call_again(frame: &mut TrapFrame) -> bool {
+/// A system call that could not write its frame, because GS base was not the kernel's (it is again, perhaps since a signal or an
+/// interrupt before this exception was looked at), or because a program jumped into the middle of the entry: it begins again.
+/// Answers whether it was one; the processor is in no overlay program's domain.
+pub fn begin_call_again(frame: &mut TrapFrame, vector: u32) -> bool {
     let entry = asm::unilith_entry.address();
-    let is_call = (entry..asm::unilith_entry_end.address()).contains(&frame.rip);
+    let is_call = (entry..asm::unilith_entry_end.address()).contains(&frame.rip)
+        && [STACK_FAULT, GENERAL_PROTECTION, PAGE_FAULT].contains(&vector);
     if is_call {
         // entry.s has the program's RSP there.
         (frame.rip, frame.rsp) = (entry, frame.r11);
