@@ -94,6 +94,10 @@ pub fn kernel(
             "{path} cannot be linked with the kernel: `unilith cc` did not link it; build it with CC='unilith cc' (C++: CXX='unilith c++')"
         ))
     })?;
+    // Before the long work.
+    if let Some(name) = allocator {
+        Malloc::check(name, &objects).map_err(|e| Fault::new(format!("{path}: {e}")))?;
+    }
     let workshop = workshop()?;
     let made = flags.lto.prepare(platform, features, &objects, progress)?;
     let object;

@@ -12,6 +12,7 @@ use unilith_machine::record::Platform;
 use unilith_static::{LTO, Libc, Lto, Objects, StaticError, Workshop};
 
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Flags {
     /// With --static: optimise program and kernel at the link, the kernel for the system calls that this program makes. The
     /// program is one of the catalogue, or was built with CC='unilith cc --lto'

@@ -121,7 +121,7 @@ fn kernel_choices_that_do_not_exist_are_answered_with_those_that_do() {
     refused(
         &unilith(),
         &["--set", "colour=red", "cpio:root.cpio", "/x"],
-        &["colour", "alloc, heap-check, sched"],
+        &["colour", "alloc, alloc.net, heap-check, sched"],
     );
 }
 

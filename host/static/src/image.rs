@@ -55,7 +55,7 @@ impl Workshop {
         let scripts = self.micro.join("kernel");
         let file = format!("linked-{script}.ld");
         let allocator = malloc.map_or(Ok(Vec::new()), |malloc| read(&malloc.object))?;
-        malloc.map_or(Ok(()), |malloc| malloc.check(objects))?;
+        malloc.map_or(Ok(()), |malloc| Malloc::check(malloc.name, objects))?;
         let objects = match (objects.libc, kernel) {
             (Libc::Musl, Kernel::Bitcode(_)) => objects.bytes.clone(),
             (Libc::Musl, Kernel::Object(_)) => relax(&objects.bytes)?,

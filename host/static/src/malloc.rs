@@ -61,12 +61,11 @@ impl Workshop {
 impl Malloc<'_> {
     /// Refuses a program that brings an allocator of its own: one of the two would be in the image for nothing, or blocks of one
     /// would be given to the other.
-    pub(crate) fn check(&self, program: &Objects) -> Result<()> {
+    pub fn check(name: &str, program: &Objects) -> Result<()> {
         if program.libc == Libc::Glibc {
             // The library's lock is one of musl's.
             return Err(StaticError::new(format!(
-                "alloc.program={}: that is for programs with musl; leave it out, or compile the program without --libc glibc",
-                self.name
+                "alloc.program={name}: that is for programs with musl; leave it out, or compile the program without --libc glibc"
             )));
         }
         let own: BTreeSet<String> = exported(&program.bytes)?;
@@ -75,9 +74,8 @@ impl Malloc<'_> {
             return Ok(());
         }
         Err(StaticError::new(format!(
-            "alloc.program={}: the program brings an allocator of its own ({}); leave out --set alloc.program, or build the program \
+            "alloc.program={name}: the program brings an allocator of its own ({}); leave out --set alloc.program, or build the program \
              with the C library's (of Redis: make MALLOC=libc)",
-            self.name,
             twice.join(", ")
         )))
     }
