@@ -7,7 +7,7 @@
 #![no_std]
 
 use api_alloc::library::{self, Library};
-use api_alloc::{Heap, KernelHeap, Statistics};
+use api_alloc::{Heap, KernelHeap, Statistics, moved};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -164,18 +164,8 @@ unsafe impl<U: Heap + Send, N: Heap + Send> GlobalAlloc for Apart<U, N> {
             // SAFETY: by the caller's word. What is small from now on is the usual heap's, whoever asks.
             return unsafe { self.usual.realloc(block, layout, new_size) };
         }
-        // SAFETY: `new_size` is not zero and does not overflow when rounded up to the alignment (`GlobalAlloc`).
-        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        // SAFETY: the layout is valid, see above.
-        let new = unsafe { self.alloc(new_layout) };
-        if !new.is_null() {
-            // SAFETY: both blocks are live, distinct, and at least as long as the smaller size; the caller gives `block` away.
-            unsafe {
-                core::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
-                self.dealloc(block, layout);
-            }
-        }
-        new
+        // SAFETY: by the caller's word.
+        unsafe { moved(self, block, layout, new_size) }
     }
 }
 

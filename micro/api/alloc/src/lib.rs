@@ -290,14 +290,24 @@ unsafe impl<H: Heap + Send> GlobalAlloc for KernelHeap<H> {
         if Self::is_large(&layout) && Self::is_large(&new_layout) && pages(&layout) == pages(&new_layout) {
             return block;
         }
-        // SAFETY: the layout is valid, see above.
-        let new = unsafe { self.alloc(new_layout) };
-        if !new.is_null() {
-            // SAFETY: both blocks are live, distinct, and at least as long as the smaller size.
-            unsafe { core::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size)) };
-            // SAFETY: the caller gives `block` away.
-            unsafe { self.dealloc(block, layout) };
-        }
-        new
+        // SAFETY: by the caller's word.
+        unsafe { moved(self, block, layout, new_size) }
     }
+}
+
+/// `realloc` by a new block and a copy; the old block stays where there is no room for another.
+///
+/// # Safety
+///
+/// As of [`GlobalAlloc::realloc`] of this allocator.
+pub unsafe fn moved(by: &impl GlobalAlloc, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+    // SAFETY: `new_size` is not zero and does not overflow when rounded up to the alignment (`GlobalAlloc`).
+    let new = unsafe { by.alloc(Layout::from_size_align_unchecked(new_size, layout.align())) };
+    if !new.is_null() {
+        // SAFETY: both blocks are live, distinct, and at least as long as the smaller size.
+        unsafe { core::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size)) };
+        // SAFETY: the caller gives `block` away.
+        unsafe { by.dealloc(block, layout) };
+    }
+    new
 }
