@@ -2,7 +2,7 @@
 //! Archives of objects (`.a`), written anew with some members changed: GNU's form, with long names in a table of their own.
 
 use crate::{Result, StaticError, command, run, write};
-use object::read::archive::ArchiveFile;
+use object::read::archive::{ArchiveFile, ArchiveMember};
 use std::path::Path;
 
 /// What becomes of a member.
@@ -10,6 +10,16 @@ pub(crate) enum Member {
     Gone,
     Kept,
     Changed(Vec<u8>),
+}
+
+/// The members of an archive with their names; each is a copy, aligned as the headers want it.
+pub(crate) fn members(archive: &[u8]) -> object::Result<Vec<(String, Vec<u8>)>> {
+    let all = ArchiveFile::parse(archive)?;
+    let copy = |member: object::Result<ArchiveMember<'_>>| {
+        let member = member?;
+        Ok((String::from_utf8_lossy(member.name()).into_owned(), member.data(archive)?.to_vec()))
+    };
+    all.members().map(copy).collect()
 }
 
 /// Writes an archive with each member as `change` wants it, and with members that are new.
@@ -20,20 +30,16 @@ pub(crate) fn rewrite(
     mut change: impl FnMut(&str, &[u8]) -> Result<Member>,
 ) -> Result<()> {
     let unreadable = |e: object::Error| StaticError::new(format!("{}: {e}", to.display()));
-    let mut members: Vec<(String, Vec<u8>)> = Vec::new();
-    for member in ArchiveFile::parse(archive).map_err(unreadable)?.members() {
-        let member = member.map_err(unreadable)?;
-        let name = String::from_utf8_lossy(member.name()).into_owned();
-        // A copy is aligned as the headers want it.
-        let data = member.data(archive).map_err(unreadable)?.to_vec();
+    let mut rewritten: Vec<(String, Vec<u8>)> = Vec::new();
+    for (name, data) in members(archive).map_err(unreadable)? {
         match change(&name, &data)? {
             Member::Gone => {}
-            Member::Kept => members.push((name, data)),
-            Member::Changed(new) => members.push((name, new)),
+            Member::Kept => rewritten.push((name, data)),
+            Member::Changed(new) => rewritten.push((name, new)),
         }
     }
-    members.extend(new);
-    write(to, pack(&members))?;
+    rewritten.extend(new);
+    write(to, pack(&rewritten))?;
     // The index of symbols.
     run("indexing the C library", command("ranlib").arg("-D").arg(to)).map(|_| ())
 }
@@ -88,12 +94,7 @@ mod tests {
         let new = ("new.o".to_string(), b"new".to_vec());
         rewrite(&pack(&members), &path, vec![new.clone()], change).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        let read: Vec<(String, Vec<u8>)> = ArchiveFile::parse(&bytes[..])
-            .unwrap()
-            .members()
-            .map(|m| m.unwrap())
-            .map(|m| (String::from_utf8_lossy(m.name()).into_owned(), m.data(&bytes[..]).unwrap().to_vec()))
-            .collect();
+        let read = super::members(&bytes).unwrap();
         assert_eq!(
             read,
             [("a.o".to_string(), b"changed".to_vec()), (long.to_string(), b"even".to_vec()), new]

@@ -2,9 +2,8 @@
 //! The kernel as one object that programs are linked with.
 
 use crate::{
-    Result, StaticError, Workshop, command, image::exported, read, run, slots::without_table, write,
+    Result, StaticError, Workshop, archive, command, image::exported, read, run, slots::without_table, write,
 };
-use object::read::archive::ArchiveFile;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -63,15 +62,12 @@ pub(crate) fn all_names(library: &[u8]) -> Result<BTreeSet<String>> {
 fn members(library: &[u8]) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let unreadable = |e: object::Error| StaticError::new(format!("the kernel's library: {e}"));
     let mut members = BTreeMap::new();
-    for member in ArchiveFile::parse(library).map_err(unreadable)?.members() {
-        let member = member.map_err(unreadable)?;
-        // A copy is aligned as the headers want it.
-        let data = member.data(library).map_err(unreadable)?.to_vec();
+    for (name, data) in archive::members(library).map_err(unreadable)? {
         // The list of what the compiler knows of the crate is no object.
         if data.starts_with(b"\x7fELF") {
             let own = exported(&data)?;
             if own.iter().any(|name| name.starts_with(PREFIX)) {
-                members.insert(String::from_utf8_lossy(member.name()).into_owned(), own);
+                members.insert(name, own);
             }
         }
     }

@@ -7,13 +7,13 @@
 //! library decide which handlers the kernel's module keeps, and all others are removed before the kernel is optimised.
 
 use crate::{
-    Result, StaticError, Workshop, bitcode, command, compile,
+    Result, StaticError, Workshop, archive, bitcode, command, compile,
     kernel::{all_names, hide, without_kernel},
     key,
     libc::Libc,
     run, write,
 };
-use object::{Object as _, ObjectSymbol as _, read::archive::ArchiveFile};
+use object::{Object as _, ObjectSymbol as _};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -200,10 +200,8 @@ fn names(file: &[u8], with_needed: bool) -> Result<BTreeSet<String>> {
         add(file)?;
         return Ok(found);
     }
-    for member in ArchiveFile::parse(file).map_err(unreadable)?.members() {
-        // A copy is aligned as the headers want it.
-        let copy = member.map_err(unreadable)?.data(file).map_err(unreadable)?.to_vec();
-        add(&copy)?;
+    for (_, member) in archive::members(file).map_err(unreadable)? {
+        add(&member)?;
     }
     Ok(found)
 }
