@@ -29,7 +29,13 @@ static const struct {
     {AF_INET, SOCK_STREAM}, {AF_INET, SOCK_DGRAM}, {AF_UNIX, SOCK_STREAM}, {AF_UNIX, SOCK_DGRAM}, {AF_UNIX, SOCK_SEQPACKET},
     {AF_INET6, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM},
 };
-static int family, type, sockets[6];
+static int family, type, sockets[6] = {-1, -1, -1, -1, -1, -1};
+// Streams of IPv6 that spoke IPv4, and those that were shut before they were connected.
+static char was_mapped[COUNT(sockets)], was_shut[COUNT(sockets)];
+
+static int is_tcp(void) {
+    return family != AF_UNIX && type == SOCK_STREAM;
+}
 
 static int any(void) {
     return below(COUNT(sockets));
@@ -40,32 +46,30 @@ static int new_socket(void) {
 }
 
 static void keep(int slot, int descriptor) {
+    int one = 1;
     close(sockets[slot]);
     sockets[slot] = descriptor;
+    was_mapped[slot] = was_shut[slot] = 0;
+    // When bytes come that wait for an acknowledgement is a matter of time.
+    if (is_tcp())
+        setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-// Ports that the kernel chose are told by the order in which they were seen.
-static int shown_port(int port) {
-    static int seen[4096], count;
-    if (port == 0 || (port >= FIRST_PORT && port < FIRST_PORT + PORTS))
-        return port;
-    for (int i = 0; i < count; i++)
-        if (seen[i] == port)
-            return 100 + i;
-    if (count == COUNT(seen))
-        return 99;
-    seen[count] = port;
-    return 100 + count++;
+// Which port the kernel chose is not told: that differs from run to run, and what order they were first seen in by every line before.
+static const char *shown_port(int port) {
+    static char text[8];
+    snprintf(text, sizeof text, "%d", port);
+    return port == 0 || (port >= FIRST_PORT && port < FIRST_PORT + PORTS) ? text : "chosen";
 }
 
 static void say_address(const Address *address, socklen_t length) {
     if (length < sizeof(sa_family_t)) {
         say(" [none]");
     } else if (address->any.sa_family == AF_INET) {
-        say(" %s:%d", inet_ntoa(address->in.sin_addr), shown_port(ntohs(address->in.sin_port)));
+        say(" %s:%s", inet_ntoa(address->in.sin_addr), shown_port(ntohs(address->in.sin_port)));
     } else if (address->any.sa_family == AF_INET6) {
         char text[INET6_ADDRSTRLEN];
-        say(" %s:%d", inet_ntop(AF_INET6, &address->in6.sin6_addr, text, sizeof text), shown_port(ntohs(address->in6.sin6_port)));
+        say(" %s:%s", inet_ntop(AF_INET6, &address->in6.sin6_addr, text, sizeof text), shown_port(ntohs(address->in6.sin6_port)));
     } else {
         long rest = length - offsetof(struct sockaddr_un, sun_path);
         int is_chosen = rest == 6 && address->un.sun_path[0] == 0;
@@ -143,9 +147,22 @@ static void binds(void) {
 }
 
 static void listens(void) {
+    // A SYN that a full queue has refused comes again after a second natively, and as soon as there is room in a machine.
     int slot = any(), backlog = (int)below(4) - 1;
+    if (is_tcp() && backlog >= 0)
+        backlog += 64;
     say("listen %d %d", slot, backlog);
     answered(listen(sockets[slot], backlog));
+}
+
+static int is_mapped(const Address *address) {
+    return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&address->in6.sin6_addr);
+}
+
+static int is_own(int slot, const Address *address) {
+    Address own;
+    socklen_t length = sizeof own;
+    return getsockname(sockets[slot], &own.any, &length) == 0 && own.in.sin_port == address->in.sin_port;
 }
 
 static void connects(void) {
@@ -153,6 +170,13 @@ static void connects(void) {
     int slot = any();
     say("connect %d", slot);
     socklen_t length = make_address(&address);
+    // Neither is asked for: a stream of Linux that spoke IPv4 once sends by IPv4 for ever, and one that was shut before it
+    // connects to itself never gets there.
+    if (is_tcp() && ((was_mapped[slot] && !is_mapped(&address)) || (was_shut[slot] && is_own(slot, &address)))) {
+        answered(0);
+        return;
+    }
+    was_mapped[slot] |= is_tcp() && is_mapped(&address);
     answered(connect(sockets[slot], &address.any, length));
 }
 
@@ -164,6 +188,7 @@ static void accepts(void) {
     if (descriptor >= 0) {
         say_address(&address, length);
         keep(to, descriptor);
+        was_mapped[to] = is_mapped(&address);
     }
     answered(descriptor < 0 ? descriptor : 0);
 }
@@ -171,6 +196,7 @@ static void accepts(void) {
 static void shuts_down(void) {
     int slot = any(), how = one_in(8) ? below(6) : below(3);
     say("shutdown %d %d", slot, how);
+    was_shut[slot] = 1;
     answered(shutdown(sockets[slot], how));
 }
 
@@ -315,7 +341,7 @@ int main(int count, char **arguments) {
     if (mkdir("directory", 0755))
         return 1;
     for (size_t i = 0; i < COUNT(sockets); i++)
-        sockets[i] = new_socket();
+        keep(i, new_socket());
     // Packets of the loopback interface have arrived by then.
     run_steps(steps, COUNT(steps), total, family == AF_UNIX ? 0 : 300);
     return 0;

@@ -315,6 +315,12 @@ impl Ip {
             || self.is_broadcast_elsewhere(address)
     }
 
+    /// The address to speak from of a socket that is bound to `address`, if there is one: those of many are only heard at.
+    pub fn speaking(&self, address: Ipv4Addr) -> Option<Ipv4Addr> {
+        let is_of_many = address.is_unspecified() || is_group(address) || self.is_broadcast(address);
+        (!is_of_many).then_some(address)
+    }
+
     /// The interface that something to an address of this machine came by, as far as the address says it.
     pub fn interface_with(&self, address: Ipv4Addr) -> i32 {
         #[cfg(feature = "interfaces")]

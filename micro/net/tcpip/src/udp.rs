@@ -132,11 +132,6 @@ impl Socket {
         }
     }
 
-    /// What it stands for, bound as it is.
-    pub fn bound_families(&self) -> Families {
-        self.local.map_or(self.families, |local| Families::of(*local.ip(), self.families))
-    }
-
     pub fn poll(&self) -> Events {
         let mut events = Events::SENDABLE;
         events = events.with(Events::READABLE, !self.queue.is_empty() || self.read_shut);
@@ -167,11 +162,16 @@ impl Socket {
         Ok(None)
     }
 
-    /// The address that it sends with to there, where that is known: it decides which interface a multicast leaves by.
-    fn source_to(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        self.multicast
-            .source_to(destination)
-            .or_else(|| self.local.map(|local| *local.ip()).filter(|ip| !ip.is_unspecified()))
+    /// The address that it is bound to and speaks from.
+    fn own(&self, ip: &Ip) -> Option<Ipv4Addr> {
+        self.local.and_then(|local| ip.speaking(*local.ip()))
+    }
+
+    /// The address that it sends with to there, where that is known: it decides which interface a multicast leaves by. A socket that
+    /// had a peer of IPv6 keeps its address when it has one of IPv4, to which it does not speak from there.
+    fn source_to(&self, own: Option<Ipv4Addr>, destination: Ipv4Addr) -> Option<Ipv4Addr> {
+        let chosen = self.multicast.source_to(destination).or(own);
+        chosen.filter(|source| is_v6(*source) == is_v6(destination))
     }
 
     /// Puts a datagram back that was only looked at.
@@ -369,8 +369,9 @@ impl Udp {
     /// connect(2): only remembers. `None` forgets.
     pub fn connect(&mut self, ip: &Ip, id: Id, remote: Option<SocketAddrV4>) -> Result<()> {
         let Some(remote) = remote else { return self.disconnect(id) };
-        let address = Ip::destination(*remote.ip(), self.socket(id)?.local.map(|local| *local.ip()));
-        let route = ip.route_from(self.socket(id)?.source_to(address), address)?;
+        let own = self.socket(id)?.own(ip);
+        let address = Ip::destination(*remote.ip(), own);
+        let route = ip.route_from(self.socket(id)?.source_to(own, address), address)?;
         if ip.is_broadcast(address) && !self.socket(id)?.broadcast {
             return Err(EACCES);
         }
@@ -412,24 +413,25 @@ impl Udp {
         choice: &Choice,
         bytes: &[u8],
     ) -> Result<()> {
+        let local = self.bind_if_unbound(id)?;
         let socket = self.socket(id)?;
+        let is_named = to.is_some();
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
         if bytes.len() > MAX_PAYLOAD {
             return Err(EMSGSIZE);
         }
-        let destination = Ip::destination(*to.ip(), socket.local.map(|local| *local.ip()));
-        let route = ip.route_from(socket.source_to(destination), destination)?;
-        if ip.is_broadcast(destination) && !socket.broadcast {
+        let own = socket.own(ip);
+        let destination = Ip::destination(*to.ip(), own);
+        let route = ip.route_from(socket.source_to(own, destination), destination)?;
+        // Of a peer connect(2) asked that.
+        if is_named && !socket.broadcast && ip.is_broadcast(destination) {
             return Err(EACCES);
         }
         socket.may_send()?;
-        let local = self.bind_if_unbound(id)?;
-        let socket = self.socket(id)?;
         let source = match choice.source {
-            Some(source) if ip.is_own(source) => source,
+            Some(source) if ip.is_own(source) && is_v6(source) == is_v6(destination) => source,
             Some(_) => return Err(EINVAL),
-            None if local.ip().is_unspecified() => route.source,
-            None => *local.ip(),
+            None => own.filter(|own| is_v6(*own) == is_v6(destination)).unwrap_or(route.source),
         };
         let usual = match () {
             () if is_group(destination) => socket.multicast.hops_to(destination),

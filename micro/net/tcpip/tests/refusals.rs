@@ -26,7 +26,7 @@ thread_local! {
 
 /// Where such a request is no danger: memory was asked for just before it ([`api_alloc::is_low`]), once for each connection that
 /// is made, and the kernel's reserve has room for one.
-const GUARDED: [&str; 2] = ["tcpip::tcp::Tcp::insert", "tcpip::stack::Shared::new"];
+const GUARDED: [&str; 1] = ["tcpip::stack::Shared::new"];
 
 fn look(size: usize) {
     if !IS_WATCHED.get() || !IN_STACK.get() || api_alloc::fault::is_fallible() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_INET and AF_INET6, SOCK_DGRAM.
 
-use super::domain::{Domain, SocketDomain};
+use super::domain::{Call, Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::membership::{self, Of};
@@ -98,8 +98,23 @@ impl DatagramSocket {
         self.net.look(|s| f(s.udp.sockets.get_mut(self.id).ok_or(EBADF)?))
     }
 
-    fn families(&self) -> Result<Families> {
-        self.with(|s| Ok(s.bound_families()))
+    /// Where an address leads that a call names.
+    fn destination(&self, address: &Address, call: Call) -> Result<SocketAddrV4> {
+        let (families, local) =
+            self.with(|s| Ok((s.families, s.local.map_or(Ipv4Addr::UNSPECIFIED, |local| *local.ip()))))?;
+        self.domain.get().destination(&self.net, address, families, local, call)
+    }
+
+    /// Where a datagram goes whose sender names nobody, as Linux' udpv6_sendmsg: `names_nobody` is an address of no family.
+    fn peer(&self, names_nobody: bool) -> Result<()> {
+        let remote = self.with(|s| s.remote.ok_or(EDESTADDRREQ))?;
+        match self.domain.get() {
+            // To IPv6 alone, whosever the peer's address is.
+            Domain::V6 if names_nobody && !is_v6(*remote.ip()) => Err(ENETUNREACH),
+            // The peer's address of IPv4 is like one that the call names.
+            Domain::V6 if !is_v6(*remote.ip()) && remote.port() == 0 => Err(EINVAL),
+            _ => Ok(()),
+        }
     }
 
     fn show(&self, address: SocketAddrV4) -> Address {
@@ -289,7 +304,7 @@ impl Socket for DatagramSocket {
                 // It has a port from now on, whatever comes of the address.
                 self.net.look(|s| s.udp.bind_if_unbound(self.id))?;
                 self.domain.get().check_scope(address)?;
-                Some(self.domain.get().destination(&self.net, address, self.families()?, true)?)
+                Some(self.destination(address, Call::Connect)?)
             }
         };
         self.net.look(|s| s.udp.connect(&s.ip, self.id, remote))
@@ -320,33 +335,24 @@ impl Socket for DatagramSocket {
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
-        let (families, is_connected) = self.net.look(|s| {
-            s.udp.bind_if_unbound(self.id)?;
-            let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
-            Ok((socket.bound_families(), socket.remote.is_some()))
-        })?;
+        self.net.look(|s| s.udp.bind_if_unbound(self.id))?;
         if from.remaining() > MAX_PAYLOAD {
             return Err(EMSGSIZE);
         }
         if message.flags & linux::MSG_OOB != 0 {
             return Err(EOPNOTSUPP);
         }
-        let to = match &message.to {
-            // The peer, to IPv6.
-            Some(to) if self.domain.get() == Domain::V6 && to.family() == Some(Address::UNSPEC) => None,
-            Some(to) => match self.domain.get().destination(&self.net, to, families, true) {
-                // Linux' udpv6_sendmsg, unlike its connect(2).
-                Err(EAFNOSUPPORT) if to.as_v6() == Err(EAFNOSUPPORT) && self.domain.get() == Domain::V6 => {
-                    return Err(EINVAL);
-                }
-                to => Some(to?),
-            },
-            None => None,
+        let is_nobody = |to: &&Address| to.family() == Some(Address::UNSPEC);
+        let named = message.to.as_ref().filter(|to| self.domain.get() == Domain::V4 || !is_nobody(to));
+        let to = match named {
+            Some(named) => Some(self.destination(named, Call::Send)?),
+            None => {
+                self.peer(message.to.is_some())?;
+                None
+            }
         };
-        match to {
-            Some(to) if to.port() == 0 => return Err(EINVAL),
-            None if !is_connected => return Err(EDESTADDRREQ),
-            _ => {}
+        if to.is_some_and(|to| to.port() == 0) {
+            return Err(EINVAL);
         }
         let choice =
             message::choice(&|to, scope| self.net.number_of(to, scope), &message.control, self.domain.get())?;

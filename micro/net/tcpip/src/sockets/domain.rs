@@ -66,6 +66,17 @@ enum Meaning {
     Elsewhere(Ipv6Addr, u32),
 }
 
+/// What a destination is for, which decides what is said first of a wrong one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// connect(2) of a stream, or what else takes addresses of its own domain alone.
+    ConnectStream,
+    /// connect(2) of a socket of datagrams.
+    Connect,
+    /// sendto(2) or sendmsg(2).
+    Send,
+}
+
 fn meaning(v6: &SocketAddressV6) -> Meaning {
     let address = Ipv6Addr::from(v6.address);
     if address.is_unspecified() {
@@ -120,35 +131,53 @@ impl Domain {
         Address::v6(SocketAddressV6 { address: v6.octets(), port, flow: 0, scope })
     }
 
-    /// Where to connect or send to, for a socket that stands for `families`.
+    /// Where to connect or send to, for a socket that stands for `families` and is bound to `local`.
     pub fn destination(
         self,
         net: &Net,
         address: &Address,
         families: Families,
-        datagram: bool,
+        local: Ipv4Addr,
+        call: Call,
     ) -> Result<SocketAddrV4> {
-        let old = datagram && families.v4 && address.family() == Some(Address::INET);
-        if self == Domain::V4 || old {
-            // A datagram may go to an address without a family (Linux' udp_sendmsg).
-            let unspecified = Some(address).filter(|_| datagram).and_then(of_no_family);
-            let v4 = to_core(unspecified.map_or_else(|| address.as_v4(), Ok)?);
-            return if is_v6(*v4.ip()) { Err(ENETUNREACH) } else { Ok(v4) };
+        if self == Domain::V4 {
+            return v4_destination(address, call);
         }
-        let v6 = address.as_v6()?;
+        // Datagrams of AF_INET6 may go to an address of AF_INET.
+        if call != Call::ConnectStream && address.family() == Some(Address::INET) {
+            return match call {
+                _ if families.v4 => v4_destination(address, call),
+                Call::Send => Err(ENETUNREACH),
+                _ => Err(EAFNOSUPPORT),
+            };
+        }
+        let v6 = match address.as_v6() {
+            // Linux' udpv6_sendmsg, unlike its connect(2).
+            Err(EAFNOSUPPORT) if call == Call::Send => return Err(EINVAL),
+            v6 => v6?,
+        };
+        let no_port = call == Call::Send && v6.port == 0;
+        let bound = Families::of(local, families);
         let ip = match meaning(&v6) {
-            Meaning::Any | Meaning::Own if families.v6 => LOOPBACK6,
+            Meaning::Mapped(_) if !families.v4 => return Err(ENETUNREACH),
+            _ if no_port => return Err(EINVAL),
+            Meaning::Any | Meaning::Own if bound.v6 => LOOPBACK6,
             Meaning::Any => Ipv4Addr::LOCALHOST,
-            Meaning::Mapped(v4) if families.v4 && !is_v6(v4) => v4,
-            Meaning::Elsewhere(to, scope) if families.v6 => net.number_of(to, scope)?,
-            // Of the one device that there is (Linux: of the interface of the default route).
-            Meaning::Unscoped if Ipv6Addr::from(v6.address).is_multicast() => {
-                net.number_of(v6.address.into(), 0)?
+            Meaning::Own => return Err(EAFNOSUPPORT),
+            // Also of a socket whose own address is one of IPv6 because of the peer that it had.
+            Meaning::Mapped(v4) if !is_v6(v4) => v4,
+            Meaning::Mapped(_) => return Err(ENETUNREACH),
+            Meaning::Unscoped if !Ipv6Addr::from(v6.address).is_multicast() => return Err(EINVAL),
+            Meaning::Unscoped | Meaning::Elsewhere(..) => {
+                // A group without a link is on the one device that there is (Linux: on that of the default route).
+                let number = net.number_of(v6.address.into(), v6.scope)?;
+                if !bound.v6 {
+                    // From an IPv4 address no way leads to one of IPv6, which is said of those alone to which one leads.
+                    net.look(|s| s.ip.route(number))?;
+                    return Err(EAFNOSUPPORT);
+                }
+                number
             }
-            Meaning::Unscoped => return Err(EINVAL),
-            // From an IPv4 address no way leads to one of IPv6.
-            Meaning::Own | Meaning::Elsewhere(..) if !families.v6 => return Err(EAFNOSUPPORT),
-            Meaning::Own | Meaning::Mapped(_) | Meaning::Elsewhere(..) => return Err(ENETUNREACH),
         };
         Ok(SocketAddrV4::new(ip, v6.port))
     }
@@ -201,6 +230,13 @@ impl Domain {
 fn is_ours(net: &Net, ip: Ipv4Addr) -> bool {
     let here = |ip| net.look(|s| s.ip.is_own(ip) || s.ip.is_broadcast(ip));
     !is_v6(ip) && (ip.is_unspecified() || is_group(ip) || here(ip))
+}
+
+fn v4_destination(address: &Address, call: Call) -> Result<SocketAddrV4> {
+    // A datagram may go to an address without a family (Linux' udp_sendmsg).
+    let unspecified = Some(address).filter(|_| call == Call::Send).and_then(of_no_family);
+    let v4 = to_core(unspecified.map_or_else(|| address.as_v4(), Ok)?);
+    if is_v6(*v4.ip()) { Err(ENETUNREACH) } else { Ok(v4) }
 }
 
 /// A sockaddr_in whose family is AF_UNSPEC, which old programs leave as it is.

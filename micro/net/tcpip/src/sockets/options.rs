@@ -170,14 +170,14 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
     net.look(|s| {
         let entry = s.tcp.sockets.get_mut(id).ok_or(EBADF)?;
         let reuse = entry.reuse;
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_ERROR) {
+            return Ok(from_int(entry.error_mut().take().map_or(0, |e| i64::from(e.0))));
+        }
         let (settings, connection) = match &mut entry.kind {
             Kind::Connection(connection) => (connection.settings, Some(connection)),
             Kind::Listener(listener) => (listener.settings, None),
         };
         Ok(match (level as u32, name as u32) {
-            (linux::SOL_SOCKET, linux::SO_ERROR) => {
-                from_int(connection.and_then(|c| c.error.take()).map_or(0, |e| i64::from(e.0)))
-            }
             (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(1),
             (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_TCP),
             (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(connection.is_none()),

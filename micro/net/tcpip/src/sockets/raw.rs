@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_INET and AF_INET6: SOCK_RAW; and SOCK_DGRAM with IPPROTO_ICMP.
 
-use super::domain::Domain;
+use super::domain::{Call, Domain};
 use super::ioctl;
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
@@ -93,8 +93,10 @@ impl RawSocket {
 
     /// Of AF_INET6 only addresses of IPv6 are destinations, and connect(2) takes mapped ones without a use for them.
     fn destination(&self, address: &Address, connects: bool) -> Result<SocketAddrV4> {
+        let any = Ipv4Addr::UNSPECIFIED;
         if self.domain == Domain::V4 {
-            return self.domain.destination(&self.net, address, Families::V4, true);
+            let call = if connects { Call::Connect } else { Call::Send };
+            return self.domain.destination(&self.net, address, Families::V4, any, call);
         }
         if connects && address.family().is_some_and(|family| family != Address::INET6) {
             return Err(EAFNOSUPPORT);
@@ -103,7 +105,7 @@ impl RawSocket {
             self.domain.check_scope(address)?;
         }
         let families = if connects { Families::BOTH } else { Families::V6 };
-        self.domain.destination(&self.net, address, families, false)
+        self.domain.destination(&self.net, address, families, any, Call::ConnectStream)
     }
 
     /// Where to send to. The port of an address of IPv6 is the protocol, or nothing (Linux' rawv6_sendmsg).

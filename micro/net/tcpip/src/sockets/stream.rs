@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_INET and AF_INET6, SOCK_STREAM.
 
-use super::domain::{Domain, SocketDomain};
+use super::domain::{Call, Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::{IPPROTO_TCP, ioctl, message, options};
@@ -83,12 +83,8 @@ impl StreamSocket {
 
     fn local(&self) -> SocketAddrV4 {
         self.net.look(|s| {
-            let entry = s.tcp.sockets.get(self.id);
-            let connected = entry.and_then(|e| Some(e.shown(e.connection()?.tuple.local)));
-            connected
-                .filter(|l| l.port() != 0)
-                .or(entry.and_then(|e| e.bound))
-                .unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))
+            let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            s.tcp.sockets.get(self.id).map_or(nowhere, |entry| entry.shown(entry.name))
         })
     }
 
@@ -310,7 +306,7 @@ impl Socket for StreamSocket {
         let bound = self.net.look(|s| s.tcp.sockets.get(self.id).and_then(|e| e.bound));
         let bound = bound.map_or(Ipv4Addr::UNSPECIFIED, |b| *b.ip());
         let remote =
-            self.domain.get().destination(&self.net, address, Families::of(bound, self.families()), false)?;
+            self.domain.get().destination(&self.net, address, self.families(), bound, Call::ConnectStream)?;
         self.net.act(|s, now| s.tcp.connect(&mut s.ip, now, self.id, remote))
     }
 

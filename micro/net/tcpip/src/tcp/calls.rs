@@ -4,6 +4,7 @@
 use super::connection::{Connection, State};
 use super::listen::Listener;
 use super::{Entry, Kind, Tcp};
+use crate::families::is_group;
 use crate::ip::Ip;
 use crate::seq;
 use crate::slab::Id;
@@ -12,8 +13,9 @@ use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::try_box;
 use api_netdev::Buffer;
-use core::net::SocketAddrV4;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 impl Tcp {
     pub(super) fn connection(&mut self, id: Id) -> Result<&mut Connection> {
@@ -34,10 +36,10 @@ impl Tcp {
                 {
                     return Err(EINVAL);
                 }
-                let settings = connection.settings;
+                let listener = try_box(Listener::new(connection, backlog)).map_err(|_| ENOBUFS)?;
                 self.claim_for_listening(id)?;
                 let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
-                entry.kind = Kind::Listener(Box::new(Listener::new(settings, backlog)));
+                entry.kind = Kind::Listener(listener);
                 self.join_group(id);
             }
         }
@@ -74,6 +76,7 @@ impl Tcp {
             State::Closed if connection.connecting => {
                 let error = connection.error.take().unwrap_or(ECONNABORTED);
                 **connection = Connection::unconnected(connection.settings);
+                entry.forget_address();
                 Err(error)
             }
             // It was connected, and remains so to connect(2) when the connection is over.
@@ -92,22 +95,31 @@ impl Tcp {
             return Ok(());
         }
         let bound = self.sockets.get(id).ok_or(EINVAL)?.bound;
-        if crate::families::is_group(*remote.ip()) || ip.is_broadcast(*remote.ip()) {
+        let own = bound.and_then(|bound| ip.speaking(*bound.ip()));
+        let bound = bound.map(|bound| SocketAddrV4::new(own.unwrap_or(Ipv4Addr::UNSPECIFIED), bound.port()));
+        if is_group(*remote.ip()) || ip.is_broadcast(*remote.ip()) {
             return Err(ENETUNREACH);
         }
-        let ip_address = Ip::destination(*remote.ip(), bound.map(|bound| *bound.ip()));
+        let ip_address = Ip::destination(*remote.ip(), own);
         let remote = SocketAddrV4::new(ip_address, remote.port());
         let route = ip.route(*remote.ip())?;
         self.connection(id)?.error = None;
+        let chosen = self.choose(now, route.source, bound, remote);
+        let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+        match &chosen {
+            Ok((tuple, _)) => entry.take_name(tuple.local),
+            Err(_) => entry.forget_address(),
+        }
+        let (tuple, above) = chosen?;
         if remote.port() == 0 {
             // Nobody listens there, which the attempt finds out.
             let connection = self.connection(id)?;
             (connection.connecting, connection.state) = (true, State::SynSent);
             connection.finish(Some(ECONNREFUSED));
+            self.release(id);
             self.mark(id);
             return Err(EINPROGRESS);
         }
-        let (tuple, above) = self.choose(now, route.source, bound, remote)?;
         let iss = self.initial_sequence(now, &tuple);
         let ts_offset = self.timestamp_offset(&tuple);
         self.connect_tuple(tuple, id)?;
@@ -124,10 +136,10 @@ impl Tcp {
 
     /// Whether bytes may be sent now, and how many there is room for.
     pub fn send_room(&mut self, id: Id) -> Result<usize> {
-        let connection = self.connection(id).map_err(|_| EPIPE)?;
-        if let Some(error) = connection.error.take() {
+        if let Some(error) = self.sockets.get_mut(id).and_then(|entry| entry.error_mut().take()) {
             return Err(error);
         }
+        let connection = self.connection(id).map_err(|_| EPIPE)?;
         match connection.state {
             State::SynSent | State::SynReceived => return Err(EAGAIN),
             State::Closed if connection.remote().port() == 0 => return Err(EPIPE),
@@ -190,6 +202,9 @@ impl Tcp {
 
     /// Why there is nothing to read.
     fn nothing_there<T>(connection: &mut Connection) -> Result<Option<T>> {
+        if connection.saw_end {
+            return Ok(None);
+        }
         if let Some(error) = connection.error.take() {
             return Err(error);
         }
@@ -250,12 +265,15 @@ impl Tcp {
             connection.send_reset(ip, now);
         }
         let (settings, before) = (connection.settings, connection.error);
-        connection.finish(None);
-        self.release(id);
+        if connection.state != State::Closed {
+            connection.finish(None);
+            self.release(id);
+        }
         let connection = self.connection(id)?;
         *connection = Connection::unconnected(settings);
         connection.error = if is_broken_off { Some(ECONNRESET) } else { before };
         connection.happened(Events::HUP);
+        self.forget_address(id);
         self.mark(id);
         Ok(())
     }
@@ -270,8 +288,15 @@ impl Tcp {
         connection.connecting = true;
         connection.error = Some(ECONNRESET);
         connection.happened(Events::IN | Events::OUT | Events::ERR | Events::HUP);
+        self.forget_address(id);
         self.mark(id);
         Ok(())
+    }
+
+    fn forget_address(&mut self, id: Id) {
+        if let Some(entry) = self.sockets.get_mut(id) {
+            entry.forget_address();
+        }
     }
 
     pub fn shutdown(&mut self, id: Id, reads: bool, writes: bool) -> Result<()> {
@@ -284,6 +309,7 @@ impl Tcp {
         if connection.state == State::Closed {
             // It counts all the same, and whoever waits finds out (Linux).
             connection.read_shut |= reads;
+            connection.write_shut |= writes;
             connection.is_given_up |= connection.connecting;
             connection.happened(Events::IN | Events::OUT | Events::RDHUP | Events::HUP);
             self.mark(id);
@@ -312,7 +338,8 @@ impl Tcp {
     /// shutdown(SHUT_RD) of a listener: it stops listening (Linux).
     pub fn stop_listening(&mut self, ip: &mut Ip, now: u64, id: Id) {
         self.abandon(ip, now, id);
-        self.disclaim(id);
+        self.unbind_chosen(id);
+        self.forget_address(id);
         if let Some(entry) = self.sockets.get_mut(id)
             && let Kind::Listener(listener) = &entry.kind
         {

@@ -190,6 +190,10 @@ pub struct Connection {
     pub peer_fin: Option<u32>,
     /// shutdown(SHUT_RD).
     pub read_shut: bool,
+    /// Its FIN was taken, of which a read tells before it tells of an error (Linux' SOCK_DONE).
+    pub saw_end: bool,
+    /// shutdown(2) said so before there was a connection: nothing may be sent on the one that was made since, which has no end for that.
+    pub write_shut: bool,
     pub urgent: Urgent,
 
     // Options agreed on.
@@ -284,6 +288,8 @@ impl Connection {
             peer_done: false,
             peer_fin: None,
             read_shut: false,
+            saw_end: false,
+            write_shut: false,
             urgent: Urgent::default(),
             timestamps: false,
             sack: false,
@@ -401,7 +407,7 @@ impl Connection {
     }
 
     pub fn can_send(&self) -> bool {
-        matches!(self.state, State::Established | State::CloseWait) && !self.fin
+        matches!(self.state, State::Established | State::CloseWait) && !self.fin && !self.write_shut
     }
 
     /// Connected, or was: not fresh and not half-way.
@@ -421,9 +427,9 @@ impl Connection {
 
     /// What poll(2) says of a connection (Linux' tcp_poll).
     pub fn poll(&self, low_water: usize) -> Events {
-        let both_shut = self.fin && (self.read_shut || self.peer_done);
+        let no_more = self.fin || self.write_shut;
         let mut events = Events::NONE;
-        if both_shut || self.state == State::Closed {
+        if no_more && (self.read_shut || self.peer_done) || self.state == State::Closed {
             events = events | Events::HUP;
         }
         if self.read_shut || self.peer_done {
@@ -432,7 +438,7 @@ impl Connection {
         if !matches!(self.state, State::SynSent | State::SynReceived) {
             let readable = self.input.len() >= low_water.max(1) + usize::from(self.hides_first());
             events = events.with(Events::READABLE, readable);
-            let writable = self.fin || self.is_writable();
+            let writable = no_more || self.is_writable();
             events = events.with(Events::WRITABLE, writable);
             events = events.with(Events::PRI, self.urgent.is_readable());
         }

@@ -73,11 +73,12 @@ impl Connection {
         }
         if length > 0 {
             let is_new = seq::lt(self.received, header.seq.wrapping_add(length as u32));
-            if self.orphan && !self.peer_done && is_new {
-                // Nobody will ever read it (RFC 9293 3.10.4, RFC 1122 4.2.2.13): the peer is told.
+            let is_half_over = matches!(self.state, State::FinWait1 | State::FinWait2);
+            if (self.orphan || self.read_shut && is_half_over) && !self.peer_done && is_new {
+                // Nobody will ever read it (RFC 9293 3.10.4, RFC 1122 4.2.2.13): the peer is told, and who shut both directions.
                 ip.recycle_packet(payload);
                 self.send_reset(ip, now);
-                self.finish(None);
+                self.finish((!self.orphan).then_some(ECONNRESET));
                 return After::Closed;
             }
             self.take_data(ip, now, header.seq, payload);
@@ -425,7 +426,7 @@ impl Connection {
 
     fn take_fin(&mut self, now: u64) -> After {
         self.received = self.received.wrapping_add(1);
-        self.peer_done = true;
+        (self.peer_done, self.saw_end) = (true, true);
         self.peer_fin = None;
         self.gaps.clear();
         self.ack = Ack::Now;

@@ -12,7 +12,7 @@ use crate::slab::Id;
 use crate::stack::Shared;
 use crate::wheel::{TICK_NS, Wheel};
 use crate::wire::{Flags, Options, Tcp as Header};
-use abi::Events;
+use abi::{Errno, Events};
 use alloc::collections::VecDeque;
 use api_alloc::Reserve;
 use api_netdev::Incoming;
@@ -35,6 +35,11 @@ pub struct Listener {
     pub ready: VecDeque<Id>,
     requests: usize,
     pub events: Events,
+    /// Of an attempt before it listened, which nobody asked for yet.
+    pub error: Option<Errno>,
+    /// shutdown(2) came before listen(2): what is accepted is shut as much (Linux).
+    read_shut: bool,
+    write_shut: bool,
     /// Connections of this machine whose SYN found the queue full: they try again as soon as there is room.
     refused: VecDeque<Id>,
 }
@@ -43,9 +48,13 @@ pub struct Listener {
 const MAX_REFUSED: usize = 1024;
 
 impl Listener {
-    pub fn new(settings: Settings, backlog: usize) -> Listener {
+    /// What becomes of this connection, which there is none of.
+    pub fn new(connection: &Connection, backlog: usize) -> Listener {
         Listener {
-            settings,
+            settings: connection.settings,
+            error: connection.error,
+            read_shut: connection.read_shut,
+            write_shut: connection.write_shut,
             backlog,
             ready: VecDeque::new(),
             requests: 0,
@@ -434,13 +443,18 @@ impl Tcp {
         // The listener owns it until somebody accepts it.
         let Ok(id) = self.insert(Shared::new(), connection) else { return ip.recycle_packet(packet) };
         let room = |l: &mut Listener| l.ready.reserve_fallibly(1).is_ok();
-        let inherited = self.sockets.get(request.listener).map(|l| (l.reuse, l.families, l.filter.clone()));
+        let shut = self.listener(request.listener).map(|l| (l.read_shut, l.write_shut));
+        let of_listener = |l: &Entry| (l.reuse, l.families, l.filter.clone(), l.keeps_address);
+        let inherited = self.sockets.get(request.listener).map(of_listener);
         let loopback = |entry: &Entry| entry.bound.is_some_and(|bound| bound.ip().is_loopback());
         let inside =
             !tuple.local.ip().is_loopback() && self.sockets.get(request.listener).is_some_and(loopback);
         if let (Some(entry), Some(inherited)) = (self.sockets.get_mut(id), inherited) {
-            (entry.reuse, entry.families, entry.filter) = inherited;
+            (entry.reuse, entry.families, entry.filter, entry.keeps_address) = inherited;
             entry.inside = inside;
+            if let (Some(shut), Some(connection)) = (shut, entry.connection_mut()) {
+                (connection.read_shut, connection.write_shut) = shut;
+            }
         }
         if self.connect_tuple(*tuple, id).is_err() || !self.listener(request.listener).is_some_and(room) {
             self.disconnect_tuple(tuple);

@@ -32,11 +32,11 @@ use crate::stack::{Shared, Wakes};
 use crate::table::Table;
 use crate::wheel::Wheel;
 use crate::wire::{self, Flags, Ipv4, Options, Sum, Tcp as Header};
-use abi::{Events, Result};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::Reserve;
+use api_alloc::{Reserve, try_box};
 use api_netdev::Incoming;
 use api_socket::filter::Filter;
 use connection::{Connection, Settings, State};
@@ -66,8 +66,12 @@ pub struct Entry {
     pub kind: Kind,
     /// By bind(2) or listen(2): listed in the table of ports.
     pub bound: Option<SocketAddrV4>,
-    /// It listened without bind(2): its port is free again when it does not.
-    pub is_bound_to_listen: bool,
+    /// What getsockname(2) tells: the address that its connection or attempt gave it until that is taken back, and the last port that it had.
+    pub name: SocketAddrV4,
+    /// What bind(2) was told stays when the connection is over, and what the kernel chose goes (Linux' SOCK_BINDADDR_LOCK and
+    /// SOCK_BINDPORT_LOCK).
+    pub keeps_address: bool,
+    pub keeps_port: bool,
     /// What the any address means to it.
     pub families: Families,
     pub reuse: Reuse,
@@ -91,6 +95,37 @@ impl Entry {
     /// An address of its connection as the program sees it.
     pub fn shown(&self, address: SocketAddrV4) -> SocketAddrV4 {
         if self.inside { SocketAddrV4::new(Ipv4Addr::LOCALHOST, address.port()) } else { address }
+    }
+
+    /// Where it is bound, as others see it who want the port: a connection narrows an address that was left open.
+    fn place(&self) -> Option<SocketAddrV4> {
+        self.bound.map(|bound| if self.name.ip().is_unspecified() { bound } else { self.name })
+    }
+
+    /// A connection gives it this address.
+    pub(super) fn take_name(&mut self, local: SocketAddrV4) {
+        self.name = local;
+        // It is another one than bind(2) was told where that was one of many.
+        if let Some(bound) = &mut self.bound
+            && self.keeps_address
+        {
+            *bound = local;
+        }
+    }
+
+    /// Its address goes with the peer, where bind(2) did not name one.
+    pub(super) fn forget_address(&mut self) {
+        if !self.keeps_address {
+            self.name.set_ip(Ipv4Addr::UNSPECIFIED);
+        }
+    }
+
+    /// What SO_ERROR would tell.
+    pub fn error_mut(&mut self) -> &mut Option<Errno> {
+        match &mut self.kind {
+            Kind::Connection(connection) => &mut connection.error,
+            Kind::Listener(listener) => &mut listener.error,
+        }
     }
 
     pub fn connection(&self) -> Option<&Connection> {
@@ -188,9 +223,11 @@ impl Tcp {
     fn insert(&mut self, shared: Arc<Shared>, connection: Connection) -> Result<Id> {
         self.sockets.insert(Entry {
             shared,
-            kind: Kind::Connection(Box::new(connection)),
+            name: connection.tuple.local,
+            kind: Kind::Connection(try_box(connection).map_err(|_| ENOBUFS)?),
             bound: None,
-            is_bound_to_listen: false,
+            keeps_address: false,
+            keeps_port: false,
             families: Families::V4,
             reuse: Reuse::default(),
             filter: None,
@@ -344,6 +381,7 @@ impl Tcp {
             let tuple = connection.tuple;
             self.disconnect_tuple(&tuple);
         }
+        self.unbind_chosen(id);
         if !owned {
             self.remove(id);
         }
@@ -523,7 +561,10 @@ impl Tcp {
             look(*tuple.local.ip());
             look(*tuple.remote.ip());
         }
-        self.sockets.iter().filter_map(|(_, entry)| entry.bound).for_each(|bound| look(*bound.ip()));
+        for (_, entry) in self.sockets.iter() {
+            entry.bound.iter().for_each(|bound| look(*bound.ip()));
+            look(*entry.name.ip());
+        }
     }
 
     /// Connections and records, for /proc/net/sockstat and tests.

@@ -60,7 +60,7 @@ impl Tcp {
         let Some(others) = self.ports.get(&address.port()) else { return false };
         others.iter().filter(|other| **other != id).any(|other| {
             let Some(other) = self.sockets.get(*other) else { return false };
-            let Some(bound) = other.bound else { return false };
+            let Some(bound) = other.place() else { return false };
             let overlap = addresses_overlap((*bound.ip(), other.families), (*address.ip(), entry.families));
             let both_reuse = entry.reuse.address && other.reuse.address;
             let shares_port = entry.reuse.shares_port(other.reuse);
@@ -124,7 +124,7 @@ impl Tcp {
         }
         ids.push(id);
         if let Some(entry) = self.sockets.get_mut(id) {
-            entry.bound = Some(address);
+            (entry.bound, entry.name) = (Some(address), address);
         }
         Ok(())
     }
@@ -149,14 +149,21 @@ impl Tcp {
         if self.is_bound(id) {
             return Err(EINVAL);
         }
-        let address = match address.port() {
-            0 => self.pick(id, *address.ip())?,
-            _ if self.conflicts(id, address) => return Err(EADDRINUSE),
-            _ => address,
+        let chosen = match address.port() {
+            0 => self.pick(id, *address.ip()),
+            _ if self.conflicts(id, address) => Err(EADDRINUSE),
+            _ => Ok(address),
         };
-        self.list(id, address)?;
-        self.connection(id)?.tuple.local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        Ok(())
+        let bound = chosen.and_then(|chosen| self.list(id, chosen));
+        let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+        match bound {
+            Ok(()) => {
+                entry.keeps_address |= !address.ip().is_unspecified();
+                entry.keeps_port |= address.port() != 0;
+            }
+            Err(_) => entry.name.set_ip(Ipv4Addr::UNSPECIFIED),
+        }
+        bound
     }
 
     /// Whether no socket and no connection has this port at an address that overlaps, whatever they said of reuse: Linux
@@ -165,7 +172,7 @@ impl Tcp {
         let ours = (*address.ip(), entry.families);
         let bound = self.ports.get(&address.port()).into_iter().flatten();
         let mut bound =
-            bound.filter_map(|id| self.sockets.get(*id)).filter_map(|s| Some((*s.bound?.ip(), s.families)));
+            bound.filter_map(|id| self.sockets.get(*id)).filter_map(|s| Some((*s.place()?.ip(), s.families)));
         let mut connected = self.local_ports.get(&address.port()).into_iter().flatten();
         !bound.any(|theirs| addresses_overlap(theirs, ours))
             && !connected.any(|used| addresses_overlap((used.address, used.families), ours))
@@ -200,17 +207,15 @@ impl Tcp {
             None => {
                 let picked = self.pick(id, Ipv4Addr::UNSPECIFIED)?;
                 self.list(id, picked)?;
-                self.sockets.get_mut(id).ok_or(EINVAL)?.is_bound_to_listen = true;
                 picked
             }
         };
         if self.conflicts(id, bound) { Err(EADDRINUSE) } else { Ok(()) }
     }
 
-    /// It listens no more.
-    pub(super) fn disclaim(&mut self, id: Id) {
-        let Some(entry) = self.sockets.get_mut(id).filter(|entry| entry.is_bound_to_listen) else { return };
-        entry.is_bound_to_listen = false;
+    /// It listens no more, or its connection is over: a port that the kernel chose is free again.
+    pub(super) fn unbind_chosen(&mut self, id: Id) {
+        let Some(entry) = self.sockets.get_mut(id).filter(|entry| !entry.keeps_port) else { return };
         if let Some(bound) = entry.bound.take() {
             self.unlist(bound.port(), id);
         }
