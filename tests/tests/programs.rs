@@ -60,6 +60,11 @@ fn a_program_that_changes_gs_changes_nothing_for_the_kernel() {
 }
 
 #[test]
+fn sockets_that_are_bound_connected_and_shut_again_are_as_on_linux() {
+    passes("reconnected.c", "all tests of sockets that are connected again passed");
+}
+
+#[test]
 fn clocks_and_timers_are_those_of_linux() {
     passes("timers.c", "all timer tests passed");
 }

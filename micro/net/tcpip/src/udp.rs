@@ -506,7 +506,10 @@ impl Udp {
         let local = socket.local?;
         let is_exact = local.ip() == to.ip();
         let is_any = local.ip().is_unspecified() && socket.families.has(*to.ip());
-        let is_peer = socket.remote == Some(from);
+        // A peer without a port is that address at any.
+        let is_peer = socket
+            .remote
+            .is_some_and(|peer| peer.ip() == from.ip() && [0, from.port()].contains(&peer.port()));
         if !(is_exact || is_any) || !(is_peer || socket.remote.is_none()) {
             return None;
         }
