@@ -85,6 +85,15 @@ fn identities_and_capabilities_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn objects_shared_by_key_or_name_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "three users are tried natively by root") {
+        return;
+    }
+    nearly_the_same("ipc", &[("0", 1), ("1", 1), ("2", 1), ("3", 1)], "3000");
+}
+
+#[test]
 fn memory_answers_random_calls_as_on_linux() {
     nearly_the_same("memory", &[("0", 12)], "4000");
 }

@@ -199,7 +199,9 @@ pub fn mq_unlink(call: &mut Call<'_>) -> Result<usize> {
         }
         queues.remove(&name)
     };
-    drop(removed);
+    if let Some(removed) = removed {
+        removed.queue.unlinked();
+    }
     Ok(0)
 }
 
@@ -315,7 +317,8 @@ pub fn mq_notify(call: &mut Call<'_>) -> Result<usize> {
         }
     };
     let description = files::get(call.int(0))?;
-    mqueue::of_file(&**description.file())?.notify([kind, signal, pid.of_machine()], tell)?;
+    let shown = if kind == SIGEV_SIGNAL { signal } else { 0 };
+    mqueue::of_file(&**description.file())?.notify([kind, shown, pid.of_machine()], tell)?;
     Ok(0)
 }
 

@@ -105,7 +105,7 @@ impl Inode for Directory {
             return Err(ENOTDIR);
         }
         let removed = self.names.queues.lock().remove(name);
-        removed.map(drop).ok_or(ENOENT)
+        removed.map(|named| named.queue.unlinked()).ok_or(ENOENT)
     }
 
     /// In the order in which they were made.

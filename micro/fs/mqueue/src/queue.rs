@@ -49,6 +49,7 @@ struct State {
     modified: Timespec,
     owner: (u32, u32),
     permissions: u32,
+    is_unlinked: bool,
 }
 
 /// A message queue.
@@ -169,12 +170,18 @@ impl Queue {
             uid: owner.0,
             gid: owner.1,
             inode: self.inode,
+            links: u32::from(!state.is_unlinked).into(),
             size: FILE_SIZE,
             accessed: modified,
             modified,
             changed: modified,
             ..Stat::new(FileType::Regular, permissions)
         }
+    }
+
+    /// Its name is gone.
+    pub fn unlinked(&self) {
+        self.state.lock().is_unlinked = true;
     }
 
     /// chmod(2) and chown(2) of its file.

@@ -24,6 +24,8 @@ const IPC_STAT: i32 = 2;
 const IPC_INFO: i32 = 3;
 /// An id is an index below this, and above it how often the index was used (`IPCMNI`).
 const INDEXES: i32 = 32768;
+/// So many are gone through before the first comes again.
+const LEAST_INDEXES: i32 = 64;
 const READ: u32 = 0o444;
 const WRITE: u32 = 0o222;
 
@@ -103,14 +105,14 @@ struct Table<T> {
     objects: Map<i32, Object<T>>,
     ids: Map<i32, i32>,
     keys: Map<i32, i32>,
-    /// No index below is free.
-    lowest: i32,
-    made: i32,
+    /// The index of the last one that was made, and how often the indexes were gone through: an id comes back as late as can be.
+    last_index: i32,
+    rounds: i32,
 }
 
 impl<T> Table<T> {
     const fn new() -> Table<T> {
-        Table { objects: Map::new(), ids: Map::new(), keys: Map::new(), lowest: 0, made: 0 }
+        Table { objects: Map::new(), ids: Map::new(), keys: Map::new(), last_index: -1, rounds: 0 }
     }
 
     fn by_id(&self, id: i32) -> Result<&Object<T>> {
@@ -136,7 +138,6 @@ impl<T> Table<T> {
         let object = self.objects.remove(&id)?;
         self.ids.remove(&(id % INDEXES));
         self.forget_key(&object.permissions, id);
-        self.lowest = self.lowest.min(id % INDEXES);
         Some(object)
     }
 
@@ -145,6 +146,24 @@ impl<T> Table<T> {
         if self.keys.get(&permissions.key) == Some(&id) {
             self.keys.remove(&permissions.key);
         }
+    }
+
+    /// The first free index behind the last one, among half as many again as are in use (Linux' ipc_idr_alloc): those at the beginning
+    /// come again soon enough that indexes stay low.
+    fn free_index(&self) -> Option<i32> {
+        let used = self.objects.len() as i32;
+        let end = (used + used / 2).clamp(LEAST_INDEXES, INDEXES);
+        let free = |from: i32, end: i32| {
+            let mut index = from;
+            for (used, _) in self.ids.range(&index..) {
+                if *used != index {
+                    break;
+                }
+                index += 1;
+            }
+            (index < end).then_some(index)
+        };
+        free(self.last_index + 1, end).or_else(|| free(0, self.last_index + 1))
     }
 
     /// What the *get calls do: finds the object with the key, which `fits` must agree to, or makes one.
@@ -173,18 +192,12 @@ impl<T> Table<T> {
         if self.objects.len() >= most {
             return Err(ENOSPC);
         }
-        let mut index = self.lowest;
-        for (used, _) in self.ids.range(&index..) {
-            if *used != index {
-                break;
-            }
-            index += 1;
-        }
-        if index >= INDEXES {
-            return Err(ENOSPC);
-        }
-        // The highest sequence number keeps the id positive.
-        let sequence = self.made % (i32::MAX / INDEXES);
+        let index = self.free_index().ok_or(ENOSPC)?;
+        let sequence = match index <= self.last_index {
+            // The highest sequence number keeps the id positive.
+            true => (self.rounds + 1) % (i32::MAX / INDEXES),
+            false => self.rounds,
+        };
         let id = sequence * INDEXES + index;
         let value = Arc::new(make(id)?);
         let (uid, gid) = {
@@ -195,8 +208,7 @@ impl<T> Table<T> {
         let mode = flags & 0o777;
         let sequence = sequence as u16;
         let permissions = Permissions { key, uid, gid, creator_uid: uid, creator_gid: gid, mode, sequence };
-        self.made = self.made.wrapping_add(1) & i32::MAX;
-        self.lowest = index + 1;
+        (self.last_index, self.rounds) = (index, i32::from(sequence));
         self.objects.insert(id, Object { permissions, value });
         self.ids.insert(index, id);
         if key != IPC_PRIVATE {

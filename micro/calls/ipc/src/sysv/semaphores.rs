@@ -390,19 +390,24 @@ fn read_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<us
 }
 
 fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<usize> {
-    let set = find(id, WRITE)?;
     let pid = task::current().process.pid.of_machine();
-    if command == SETVAL {
+    let set = if command == SETVAL {
+        // What it is to be and of which semaphore comes before the rights (Linux' semctl_setval).
         let value = call.int(3);
         if !(0..=MAX_VALUE).contains(&value) {
             return Err(ERANGE);
         }
+        let set = find(id, 0)?;
         let index = index(&set, number)?;
+        let set = find(id, WRITE).map(|_| set)?;
         let mut state = set.state.lock();
         state.semaphores[index] = Semaphore { value, pid };
         // Nothing of it is undone (semctl(2)).
         state.undo.retain(|(_, number), _| *number != index);
+        drop(state);
+        set
     } else {
+        let set = find(id, WRITE)?;
         let count = set.state.lock().semaphores.len();
         let values = call.ptr::<u16>(3).read_vec(count)?;
         if values.iter().any(|value| i32::from(*value) > MAX_VALUE) {
@@ -413,7 +418,9 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
             *semaphore = Semaphore { value: value.into(), pid };
         }
         state.undo.clear();
-    }
+        drop(state);
+        set
+    };
     set.changed.store(now(), Ordering::Relaxed);
     set.changed();
     Ok(0)
