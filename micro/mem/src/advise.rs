@@ -296,8 +296,8 @@ impl Space {
 }
 
 impl Space {
-    /// shmdt(2): takes out the file that is mapped from its start at `address`, all pieces of that mapping. `EINVAL`
-    /// when there is none that `wanted` agrees to.
+    /// shmdt(2): takes out the file that is mapped as if from its start at `address`, all pieces of that mapping that are there still.
+    /// `EINVAL` when there is none that `wanted` agrees to.
     pub fn unmap_file(
         &self,
         address: u64,
@@ -305,11 +305,14 @@ impl Space {
     ) -> Result<Arc<MappedFile>> {
         let (file, pieces) = {
             let inner = self.lock();
-            let (start, vma) = inner.tree.find(address).ok_or(EINVAL)?;
-            let file = match vma.file_page(start, address) {
-                Some((file, 0)) if start == address && wanted(file) => file.clone(),
-                _ => return Err(EINVAL),
+            let begins = |(start, vma): (u64, &Vma)| match vma.file_page(start, start) {
+                Some((file, page)) if start.checked_sub(page * PAGE) == Some(address) && wanted(file) => {
+                    Some(file.clone())
+                }
+                _ => None,
             };
+            let behind = inner.tree.iter().filter(|(start, _)| *start >= address);
+            let file = behind.filter_map(begins).next().ok_or(EINVAL)?;
             let belongs = |start: u64, vma: &Vma| match vma.file_page(start, start) {
                 Some((other, page)) => {
                     Arc::ptr_eq(other, &file) && start.checked_sub(page * PAGE) == Some(address)

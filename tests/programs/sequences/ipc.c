@@ -270,10 +270,11 @@ static void gets_memory(void) {
 static void attaches(void) {
     static const int all[] = {0, 0, 0, SHM_RDONLY, SHM_RDONLY, SHM_EXEC, SHM_REMAP, SHM_RND};
     int slot = any(), place = any(), flags = ONE_OF(all);
-    // At the place of another one, where only SHM_REMAP may put it, and beside a page's beginning.
-    char *at = one_in(4) ? places[any()] + (one_in(4) ? 100 : 0) : 0;
+    // At one of three places, where only SHM_REMAP may put it if another is there, and beside a page's beginning. What lies beside a
+    // place that the kernel chose is its own business.
+    uintptr_t at = one_in(4) ? 0x20000000 + 0x10000 * below(3) + (one_in(4) ? 100 : 0) : 0;
     say("shmat %d to %d %o%s", slot, place, flags, at ? " at a place" : "");
-    char *result = shmat(id_of(slot), at, flags);
+    char *result = shmat(id_of(slot), (void *)at, flags);
     if (result == (char *)-1) {
         answered(-1);
         return;

@@ -47,6 +47,8 @@ struct Segment {
     attached: AtomicU64,
     detached: AtomicU64,
     changed: AtomicU64,
+    /// Mappings that there were when somebody looked: fewer have gone by munmap(2), under another mapping or with their process.
+    seen: AtomicU64,
     creator: i32,
     maker: Weak<Process>,
     last: AtomicI32,
@@ -61,6 +63,14 @@ impl Segment {
     fn is_orphan(&self) -> bool {
         let ended = self.maker.upgrade().is_none_or(|maker| maker.family.is_zombie());
         ended || self.attached.load(Ordering::Relaxed) != 0
+    }
+
+    /// When the last mapping went, which nobody tells: not later than now.
+    fn look_for_lost(&self) {
+        let there = self.mappings();
+        if self.seen.swap(there, Ordering::Relaxed) > there {
+            self.detached.store(now(), Ordering::Relaxed);
+        }
     }
 
     fn used(&self, time: &AtomicU64) {
@@ -125,6 +135,7 @@ fn make(id: i32, key: i32, size: u64) -> Result<Segment> {
         attached: AtomicU64::new(0),
         detached: AtomicU64::new(0),
         changed: AtomicU64::new(now()),
+        seen: AtomicU64::new(0),
         creator: task::current().process.pid.of_machine(),
         maker: Arc::downgrade(&task::current().process),
         last: AtomicI32::new(0),
@@ -197,6 +208,7 @@ pub fn shmat(call: &mut Call<'_>) -> Result<usize> {
     // A place that is taken is no place.
     let start = mem::current().map(request).map_err(|e| if e == EEXIST { EINVAL } else { e })?;
     segment.used(&segment.attached);
+    segment.look_for_lost();
     Ok(start as usize)
 }
 
@@ -212,6 +224,8 @@ pub fn shmdt(call: &mut Call<'_>) -> Result<usize> {
         let file = mem::current().unmap_file(address, is_segment)?;
         if let Some(object) = segments.objects.values().find(|o| Arc::ptr_eq(&o.value.file, &file)) {
             object.value.used(&object.value.detached);
+            drop(file);
+            object.value.look_for_lost();
         }
         Ok(())
     })?;
@@ -222,6 +236,7 @@ pub fn shmdt(call: &mut Call<'_>) -> Result<usize> {
 /// `struct shmid64_ds`.
 fn status(object: &Object<Segment>) -> [u64; 14] {
     let segment = &object.value;
+    segment.look_for_lost();
     let mut out = [0; 14];
     out[..6].copy_from_slice(&object.permissions.words());
     out[6] = segment.size;
