@@ -211,6 +211,11 @@ fn what_linux_own_tests_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_proc_says_of_memory_and_calls_is_as_on_linux() {
+    passes("likeness_proc.c", "all likeness tests of /proc passed");
+}
+
+#[test]
 fn what_gvisors_tests_of_system_calls_ask_for_is_as_on_linux() {
     passes("likeness_gvisor.c", "all likeness tests of gVisor's passed");
 }

@@ -8,6 +8,7 @@ mod cgroup;
 mod cpuinfo;
 mod descriptors;
 mod interfaces;
+mod map_files;
 mod memory;
 mod mounts;
 mod namespaces;

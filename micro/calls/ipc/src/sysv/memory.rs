@@ -120,7 +120,7 @@ fn make(id: i32, key: i32, size: u64) -> Result<Segment> {
     let path = format!("/SYSV{:08x} (deleted)", key as u32).into_bytes();
     ALL_PAGES.fetch_add(size.div_ceil(PAGE), Ordering::Relaxed);
     Ok(Segment {
-        file: Arc::new(MappedFile { source, path, device, inode: id as u64 }),
+        file: Arc::new(MappedFile { source, path, device, inode: id as u64, place: None, is_writable: true }),
         size,
         attached: AtomicU64::new(0),
         detached: AtomicU64::new(0),
