@@ -16,6 +16,7 @@ mod net;
 mod oom;
 mod policy;
 mod process;
+mod sysctls;
 mod system;
 mod time_offsets;
 mod user_maps;

@@ -80,6 +80,8 @@ static ALL_PAGES: AtomicU64 = AtomicU64::new(0);
 /// All segments of a namespace.
 pub struct Segments(SpinLock<Table<Segment>>);
 
+next_id!(Segments);
+
 impl Default for Segments {
     fn default() -> Segments {
         Segments(SpinLock::new(Table::new()))

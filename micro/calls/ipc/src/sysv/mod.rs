@@ -2,6 +2,20 @@
 //! System V IPC (sysvipc(7)): what shared memory, semaphore sets and message queues have in common, which is how they
 //! are found and who may use them.
 
+/// [`NextId`] of a namespace's objects.
+macro_rules! next_id {
+    ($objects:ty) => {
+        impl super::NextId for $objects {
+            fn next_id() -> Option<i32> {
+                ipc::of_here::<$objects>().0.lock().next
+            }
+            fn set_next_id(id: i32) {
+                ipc::of_here::<$objects>().0.lock().next = Some(id);
+            }
+        }
+    };
+}
+
 pub mod memory;
 pub mod queues;
 pub mod semaphores;
@@ -106,11 +120,21 @@ struct Table<T> {
     /// No index below is free.
     lowest: i32,
     made: i32,
+    /// What the next object is to have (kernel.msg_next_id and its like).
+    next: Option<i32>,
+}
+
+/// Objects of a family in a namespace, the id of whose next one can be chosen.
+pub trait NextId {
+    /// `None` where the next one gets any id.
+    fn next_id() -> Option<i32>;
+    /// Of the caller's namespace. Its index is at least the id's: the first that is free.
+    fn set_next_id(id: i32);
 }
 
 impl<T> Table<T> {
     const fn new() -> Table<T> {
-        Table { objects: Map::new(), ids: Map::new(), keys: Map::new(), lowest: 0, made: 0 }
+        Table { objects: Map::new(), ids: Map::new(), keys: Map::new(), lowest: 0, made: 0, next: None }
     }
 
     fn by_id(&self, id: i32) -> Result<&Object<T>> {
@@ -173,7 +197,8 @@ impl<T> Table<T> {
         if self.objects.len() >= most {
             return Err(ENOSPC);
         }
-        let mut index = self.lowest;
+        let chosen = self.next.take();
+        let mut index = chosen.map_or(self.lowest, |id| id % INDEXES);
         for (used, _) in self.ids.range(&index..) {
             if *used != index {
                 break;
@@ -184,7 +209,7 @@ impl<T> Table<T> {
             return Err(ENOSPC);
         }
         // The highest sequence number keeps the id positive.
-        let sequence = self.made % (i32::MAX / INDEXES);
+        let sequence = chosen.map_or(self.made % (i32::MAX / INDEXES), |id| id / INDEXES);
         let id = sequence * INDEXES + index;
         let value = Arc::new(make(id)?);
         let (uid, gid) = {
@@ -195,8 +220,10 @@ impl<T> Table<T> {
         let mode = flags & 0o777;
         let sequence = sequence as u16;
         let permissions = Permissions { key, uid, gid, creator_uid: uid, creator_gid: gid, mode, sequence };
-        self.made = self.made.wrapping_add(1) & i32::MAX;
-        self.lowest = index + 1;
+        if chosen.is_none() {
+            self.made = self.made.wrapping_add(1) & i32::MAX;
+            self.lowest = index + 1;
+        }
         self.objects.insert(id, Object { permissions, value });
         self.ids.insert(index, id);
         if key != IPC_PRIVATE {
