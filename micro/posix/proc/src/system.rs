@@ -207,6 +207,19 @@ pub const ROWS: &[Row] = &[
     ),
     // Clients may ask (MSG_FASTOPEN), and the handshake is made in full.
     ("sys/net/ipv4/tcp_fastopen", Entry::Fixed("1\n")),
+    (
+        "sys/net/ipv4/tcp_fastopen_key",
+        Entry::File {
+            text: |_| super::net::table("tcp_fastopen_key"),
+            store: |_, written| {
+                // Programs write all of their buffer.
+                let line = written.split(|byte| [b'\n', 0].contains(byte)).next().unwrap_or_default();
+                let text = core::str::from_utf8(line).map_err(|_| EINVAL)?;
+                api_socket::set_text("tcp_fastopen_key", text)
+            },
+            permissions: 0o600,
+        },
+    ),
     ("sys/net/ipv4/tcp_max_syn_backlog", Entry::Fixed("4096\n")),
     ("sys/net/ipv4/tcp_congestion_control", Entry::Fixed("cubic\n")),
     ("sys/net/ipv4/tcp_available_congestion_control", Entry::Fixed("reno cubic\n")),
