@@ -20,7 +20,8 @@ const PAGE_BITS: u32 = 35;
 
 pub struct MapFiles;
 
-/// The key of a mapping: its process above, the number of its first page below.
+/// The key of a mapping: its process above, the number of its first page below. Of the time at which the process was made 61 bits are
+/// left, which are nanoseconds of 73 years.
 fn key_of(process: Key, start: u64) -> Key {
     process << PAGE_BITS | Key::from(start / PAGE)
 }
