@@ -216,6 +216,21 @@ fn what_linux_own_tests_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_proc_says_of_memory_and_calls_is_as_on_linux() {
+    passes("likeness_proc.c", "all likeness tests of /proc passed");
+}
+
+#[test]
+fn settings_that_tests_write_have_the_effect_they_have_on_linux() {
+    passes("likeness_sysctl.c", "all likeness tests of settings passed");
+}
+
+#[test]
+fn the_mtu_of_loopback_keys_of_fast_open_and_ramfs_are_as_on_linux() {
+    passes("likeness_network.c", "all likeness tests of the network passed");
+}
+
+#[test]
 fn what_gvisors_tests_of_system_calls_ask_for_is_as_on_linux() {
     passes("likeness_gvisor.c", "all likeness tests of gVisor's passed");
 }

@@ -36,7 +36,7 @@ fn file(path: &str, bytes: &[u8]) -> Arc<MappedFile> {
         frame
     });
     let source = Arc::new(Bytes { pages: pages.collect(), length: bytes.len() as u64 });
-    Arc::new(MappedFile { source, path: path.into(), device: 1, inode: 1 })
+    Arc::new(MappedFile { source, path: path.into(), device: 1, inode: 1, place: None, is_writable: false })
 }
 
 #[derive(Clone)]

@@ -262,7 +262,8 @@ impl Space {
         let end = range_end(start, length, ENOMEM)?;
         let covered = inner.tree.covered_until(start, end);
         let mapped = covered == end;
-        inner.change(start, covered, |flags| flags.locked = locked)?;
+        inner
+            .change(start, covered, |flags| (flags.locked, flags.on_fault) = (locked, locked && !populate))?;
         let no_rights = inner.tree.overlapping(start, end).any(|(_, vma)| vma.flags.rights.is_none());
         drop(inner);
         // Pages that nobody may touch cannot be brought in.
@@ -276,9 +277,11 @@ impl Space {
         if (now == Some(true) || future) && inner.pages > inner.limits.locked / PAGE {
             return Err(ENOMEM);
         }
-        inner.lock_future = future;
+        (inner.lock_future, inner.lock_future_on_fault) = (future, future && !populate);
         if let Some(locked) = now {
-            inner.change(0, USER_END, |flags| flags.locked = locked)?;
+            inner.change(0, USER_END, |flags| {
+                (flags.locked, flags.on_fault) = (locked, locked && !populate)
+            })?;
             drop(inner);
             if locked && populate {
                 let mut at = 0;

@@ -207,6 +207,10 @@ impl Inner {
                     let expected = vma.streak.0 == address;
                     let count = if expected { (vma.streak.1 * 2).min(AHEAD) } else { 1 };
                     let large = vma.flags.large;
+                    if vma.flags.on_fault {
+                        // What is not touched is not to be locked.
+                        return self.make_page(address, rights);
+                    }
                     let (step, next) = self.make_anonymous(address, start, end, rights, count, large);
                     if let Some((_, vma)) = self.tree.find_mut(address) {
                         vma.streak = (next, count);
@@ -282,12 +286,20 @@ impl Inner {
         {
             return (RESOLVED, next);
         }
-        let Ok(frame) = PageFrame::new() else { return (NO_MEMORY, address) };
+        match self.make_page(address, rights) {
+            Step::Done(FaultOutcome::Resolved) => (RESOLVED, self.make_ahead(address, end, rights, count)),
+            failed => (failed, address),
+        }
+    }
+
+    /// One page of new zeroed memory.
+    fn make_page(&mut self, address: u64, rights: Prot) -> Step {
+        let Ok(frame) = PageFrame::new() else { return NO_MEMORY };
         if self.pager.map(address, frame, rights, true).is_err() {
-            return (NO_MEMORY, address);
+            return NO_MEMORY;
         }
         self.count_resident(true, 1);
-        (RESOLVED, self.make_ahead(address, end, rights, count))
+        RESOLVED
     }
 
     /// An aligned piece of contiguous new memory around `address`, as large as sequential use suggests and as nothing of

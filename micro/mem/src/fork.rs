@@ -82,7 +82,7 @@ impl Inner {
         let mut texts = Texts(Vec::new());
         for (start, vma) in tree.iter().filter(|(_, vma)| !vma.flags.no_fork) {
             let mut copy: Vma = vma.clone();
-            copy.flags.locked = false;
+            (copy.flags.locked, copy.flags.on_fault) = (false, false);
             copy.text = vma.text.as_ref().map(|text| texts.copy(text)).transpose()?;
             child.account(&copy.flags, (vma.end - start) as i64);
             child.tree.insert_apart(start, copy);

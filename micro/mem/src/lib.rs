@@ -40,7 +40,7 @@ mod vma;
 pub use advise::Advice;
 pub use common_text::release_common_text;
 pub use layout::Layout;
-pub use maps::{FlagNames, Listed, Residence, Usage};
+pub use maps::{FlagNames, Listed, Referenced, Residence, Usage};
 pub use pager::root;
 pub use place::Place;
 pub use prot::Prot;

@@ -62,8 +62,9 @@ impl fmt::Display for Listed {
     }
 }
 
+/// Bytes of a mapping whose pages are aged before others may run.
+const AGED_AT_ONCE: u64 = 1 << 30;
 /// Bits of /proc/PID/pagemap.
-const PAGE_SOFT_DIRTY: u64 = 1 << 55;
 const PAGE_ALONE: u64 = 1 << 56;
 const PAGE_OF_FILE: u64 = 1 << 61;
 const PAGE_PRESENT: u64 = 1 << 63;
@@ -161,7 +162,7 @@ impl Residence {
             *counter += PAGE;
             sum.proportional += PAGE / sharers;
             sum.proportional_dirty += if dirty { PAGE / sharers } else { 0 };
-            sum.referenced += if page.accessed || dirty { PAGE } else { 0 };
+            sum.referenced += if page.accessed { PAGE } else { 0 };
             sum.anonymous += if page.own { PAGE } else { 0 };
             sum.large += if page.large { PAGE } else { 0 };
             false
@@ -173,9 +174,17 @@ impl Residence {
 /// Gets a mapping, and what tells of its pages; answers whether to go on.
 pub type Seen<'a> = dyn FnMut(&Listed, &mut dyn FnMut() -> Residence) -> Result<bool> + 'a;
 
-/// The line `VmFlags` of smaps.
+/// Mappings whose pages are to count as not referenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Referenced {
+    All,
+    Anonymous,
+    Files,
+}
+
+/// The line `VmFlags` of smaps. There is no `sd`, as in a Linux without CONFIG_MEM_SOFT_DIRTY.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FlagNames([&'static str; 17]);
+pub struct FlagNames([&'static str; 16]);
 
 impl FlagNames {
     fn of(vma: &Vma) -> FlagNames {
@@ -204,7 +213,6 @@ impl FlagNames {
                 Large::Never => "nh",
                 Large::WherePaying => "",
             },
-            "sd",
         ])
     }
 }
@@ -277,6 +285,58 @@ impl Space {
         Ok(out)
     }
 
+    /// The file of the mapping that is exactly this range.
+    pub fn file_at(&self, start: u64, end: u64) -> Option<Arc<MappedFile>> {
+        let inner = self.lock();
+        let (from, vma) = inner.tree.find(start)?;
+        let (file, _) = vma.file_page(from, from)?;
+        (from == start && vma.end == end).then(|| file.clone())
+    }
+
+    /// Starts and ends of mappings of files, from `from` on in ascending order, `most` at most.
+    pub fn file_ranges(&self, from: u64, most: usize) -> Result<Vec<(u64, u64)>> {
+        let inner = self.lock();
+        let mut out = Vec::new();
+        for (start, vma) in inner.tree.starting_from(from) {
+            if out.len() == most {
+                break;
+            }
+            if matches!(vma.backing, Backing::File { .. }) {
+                out.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+                out.push((*start, vma.end));
+            }
+        }
+        Ok(out)
+    }
+
+    /// The pages of these mappings count as not referenced until they are touched (/proc/PID/clear_refs).
+    pub fn clear_referenced(&self, which: Referenced) {
+        let mut at = 0;
+        loop {
+            let mut inner = self.lock();
+            let Inner { tree, pager, .. } = &mut *inner;
+            let Some((start, vma)) = tree.first_overlap(at, USER_END) else { return };
+            let from = start.max(at);
+            at = vma.end.min(from.saturating_add(AGED_AT_ONCE));
+            let is_file = matches!(vma.backing, Backing::File { .. });
+            if match which {
+                Referenced::All => true,
+                Referenced::Anonymous => !is_file,
+                Referenced::Files => is_file,
+            } {
+                pager.age(from, at);
+            }
+            drop(inner);
+            api_sched::cond_resched();
+        }
+    }
+
+    /// VmHWM begins anew with what is in memory now.
+    pub fn reset_peak_resident(&self) {
+        let mut inner = self.lock();
+        inner.peak_resident = inner.own_resident + inner.file_resident;
+    }
+
     /// The mapping with `address`; `None` where there is none, or no memory for its name.
     pub fn mapping_at(&self, address: u64) -> Option<Listed> {
         let inner = self.lock();
@@ -297,7 +357,7 @@ impl Space {
                 let frame = if with_frames { page.physical / PAGE } else { 0 };
                 let file = if from_file && !page.own { PAGE_OF_FILE } else { 0 };
                 let alone = if page.own && sharers(page) == 1 { PAGE_ALONE } else { 0 };
-                out[((at - address) / PAGE) as usize] = frame | file | alone | PAGE_PRESENT | PAGE_SOFT_DIRTY;
+                out[((at - address) / PAGE) as usize] = frame | file | alone | PAGE_PRESENT;
                 false
             });
         }

@@ -127,7 +127,7 @@ impl Inner {
             }
         }
         if new == old && fixed.is_none() && !keep {
-            return Ok((address, flags.locked));
+            return Ok((address, flags.populates()));
         }
         let old = old.min(new);
         if new > old || keep {
@@ -143,7 +143,7 @@ impl Inner {
             if address + new <= limit {
                 self.account(&flags, (new - old) as i64);
                 self.tree.extend_up(start, address + new);
-                return Ok((address, flags.locked));
+                return Ok((address, flags.populates()));
             }
         }
         if !may_move {
@@ -160,7 +160,7 @@ impl Inner {
             }
         };
         self.move_mapping(address, old, to, new, keep, unsaved)?;
-        Ok((to, flags.locked))
+        Ok((to, flags.populates()))
     }
 
     /// Moves the pages of `old` bytes at `from` to a new mapping of `new` bytes at `to`, where nothing is.

@@ -111,6 +111,8 @@ pub(crate) struct Inner {
     pub peak_resident: u64,
     /// mlockall(MCL_FUTURE).
     pub lock_future: bool,
+    /// The same with MCL_ONFAULT.
+    pub lock_future_on_fault: bool,
     /// Pages were in use while the lock was free: the count of changes tells.
     pub changes: u64,
     /// System calls of the text are not patched (`traced`).
@@ -315,6 +317,7 @@ impl Space {
             shared: request.shared,
             grows_down: request.grows_down,
             locked: request.locked || inner.lock_future,
+            on_fault: inner.lock_future_on_fault,
             no_reserve: request.no_reserve,
             ..VmFlags::default()
         };
@@ -326,7 +329,7 @@ impl Space {
             None if request.shared => {
                 let source = Arc::new(SharedPages::new(length));
                 let path = b"/dev/zero (deleted)".to_vec();
-                let file = MappedFile { source, path, device: 1, inode: 0 };
+                let file = MappedFile { source, path, device: 1, inode: 0, place: None, is_writable: true };
                 Backing::File { file: Arc::new(file), index: 0 }
             }
             None => Backing::Anonymous,
@@ -355,7 +358,7 @@ impl Space {
             api_plat::status(&api_plat::Status::Mapped { address: start, offset: index * PAGE, path });
         }
         save(unsaved);
-        if flags.locked {
+        if flags.populates() {
             self.populate(start, end);
         }
         Ok(start)
@@ -497,13 +500,14 @@ impl Space {
             {
                 return old;
             }
-            let locked = inner.lock_future;
-            let flags = VmFlags { rights: request.rights, most: Prot::ALL, locked, ..VmFlags::default() };
+            let (locked, on_fault) = (inner.lock_future, inner.lock_future_on_fault);
+            let (rights, most) = (request.rights, Prot::ALL);
+            let flags = VmFlags { rights, most, locked, on_fault, ..VmFlags::default() };
             let mut vma = Vma::anonymous(to, flags);
             vma.name = "[heap]";
             inner.account(&flags, (to - from) as i64);
             inner.tree.insert(from, vma);
-            if locked {
+            if flags.populates() {
                 inner.brk = wanted;
                 drop(guard);
                 self.populate(from, to);
@@ -627,6 +631,7 @@ impl Inner {
             peak_pages: 0,
             peak_resident: 0,
             lock_future: false,
+            lock_future_on_fault: false,
             changes: 0,
             traced: false,
             #[cfg(feature = "process")]

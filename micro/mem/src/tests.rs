@@ -47,7 +47,14 @@ impl TestFile {
 
     fn mapped(self) -> (Arc<TestFile>, Arc<MappedFile>) {
         let file = Arc::new(self);
-        let mapped = MappedFile { source: file.clone(), path: b"/f".to_vec(), device: 0x801, inode: 7 };
+        let mapped = MappedFile {
+            source: file.clone(),
+            path: b"/f".to_vec(),
+            device: 0x801,
+            inode: 7,
+            place: None,
+            is_writable: true,
+        };
         (file, Arc::new(mapped))
     }
 }
@@ -452,6 +459,41 @@ fn what_is_asked_of_a_part_of_a_mapping_is_answered_for_it() {
     s.set_locked(a, 4 * PAGE, false, false).unwrap();
     s.protect(a, 4 * PAGE, Prot::NONE, false).unwrap();
     assert_eq!(s.set_locked(a + PAGE, PAGE, true, true), Err(ENOMEM));
+}
+
+#[test]
+fn pages_count_as_referenced_from_the_fault_that_brought_them_until_they_are_aged() {
+    let s = space();
+    let own = s.map(Request::anonymous(4 * PAGE, RW)).unwrap();
+    let shared = s.map(Request { shared: true, ..Request::anonymous(2 * PAGE, RW) }).unwrap();
+    let referenced = |s: &Space, at: u64| {
+        let mut out = None;
+        s.each_mapping(at, &mut |_, residence| {
+            let there = residence();
+            out = Some((there.resident() / PAGE, there.referenced / PAGE));
+            Ok(false)
+        })
+        .unwrap();
+        out.unwrap()
+    };
+    for at in [own, own + PAGE, shared] {
+        store(&s, at, 1).unwrap();
+    }
+    let (pages, of_shared) = (referenced(&s, own).0, referenced(&s, shared).0);
+    assert_eq!((referenced(&s, own).1, referenced(&s, shared).1), (pages, of_shared));
+    s.clear_referenced(Referenced::Anonymous);
+    assert_eq!((referenced(&s, own), referenced(&s, shared).1), ((pages, 0), of_shared));
+    s.clear_referenced(Referenced::Files);
+    assert_eq!(referenced(&s, shared), (of_shared, 0));
+    // Other rights are no touch, and a page that replaces another one begins anew.
+    s.protect(own, 4 * PAGE, Prot::READ, false).unwrap();
+    assert_eq!(referenced(&s, own), (pages, 0));
+    s.advise(own, PAGE, Advice::Discard).unwrap();
+    s.protect(own, 4 * PAGE, RW, false).unwrap();
+    store(&s, own, 2).unwrap();
+    assert!(referenced(&s, own).1 >= 1);
+    s.reset_peak_resident();
+    assert_eq!(s.usage().peak_resident, s.usage().resident());
 }
 
 #[test]

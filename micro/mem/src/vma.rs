@@ -6,6 +6,7 @@ use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_mem::PageSource;
+use core::any::Any;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use ordered::{Iter, Map};
 
@@ -27,6 +28,10 @@ pub struct MappedFile {
     pub path: Vec<u8>,
     pub device: u64,
     pub inode: u64,
+    /// Where the file is in the tree of names, and whether it was opened for writing too: for /proc/PID/map_files. `None` for memory
+    /// that has no such place. This crate only keeps it.
+    pub place: Option<Arc<dyn Any + Send + Sync>>,
+    pub is_writable: bool,
 }
 
 /// What a mapping shows.
@@ -71,6 +76,8 @@ pub(crate) struct VmFlags {
     pub shared: bool,
     pub grows_down: bool,
     pub locked: bool,
+    /// Locked, but each page only from its first touch on (MLOCK_ONFAULT).
+    pub on_fault: bool,
     pub no_reserve: bool,
     pub large: Large,
     /// MADV_DONTFORK, MADV_WIPEONFORK and MADV_DONTDUMP.
@@ -81,6 +88,13 @@ pub(crate) struct VmFlags {
     pub sealed: bool,
     /// mbind(2), which says where pages would be if there were more nodes than one.
     pub policy: MemoryPolicy,
+}
+
+impl VmFlags {
+    /// Its pages are to be made at once.
+    pub fn populates(&self) -> bool {
+        self.locked && !self.on_fault
+    }
 }
 
 /// One mapping; its start is its key in the tree.

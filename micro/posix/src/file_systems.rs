@@ -23,6 +23,7 @@ const TMPFS_SHARE: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     Tmpfs,
+    Ramfs,
     /// The machine has one of it, or a process namespace (proc).
     Single(&'static str),
     Ext4,
@@ -93,6 +94,7 @@ impl Type {
     pub fn of(name: &[u8]) -> Result<Type> {
         match name {
             b"tmpfs" => Ok(Type::Tmpfs),
+            b"ramfs" => Ok(Type::Ramfs),
             b"ext4" if cfg!(feature = "ext4") => Ok(Type::Ext4),
             #[cfg(feature = "mqueue")]
             b"mqueue" => Ok(Type::Mqueue),
@@ -105,6 +107,7 @@ impl Type {
     pub fn name(self) -> &'static str {
         match self {
             Type::Tmpfs => "tmpfs",
+            Type::Ramfs => "ramfs",
             Type::Ext4 => "ext4",
             #[cfg(feature = "mqueue")]
             Type::Mqueue => "mqueue",
@@ -123,6 +126,8 @@ impl Type {
     fn ignores(self, key: &[u8]) -> bool {
         match self {
             Type::Tmpfs => [&b"inode64"[..], b"mpol"].contains(&key),
+            // Options of tmpfs are no error: whoever asks for one may get the other.
+            Type::Ramfs => key != b"mode",
             Type::Single("devpts") => {
                 [&b"uid"[..], b"gid", b"mode", b"ptmxmode", b"newinstance", b"max"].contains(&key)
             }
@@ -188,7 +193,7 @@ impl Parameters {
             return Ok(());
         }
         let known = match self.kind {
-            Type::Tmpfs => self.tmpfs.set(key, &value)?,
+            Type::Tmpfs | Type::Ramfs => self.tmpfs.set(key, &value)?,
             Type::Single("proc") => self.proc.set(key, &value),
             #[cfg(feature = "overlayfs")]
             Type::Overlay => self.overlay.set(key, value),
@@ -205,7 +210,7 @@ impl Parameters {
     /// Whether it is the name of a parameter.
     fn knows(&self, key: &[u8]) -> bool {
         match self.kind {
-            Type::Tmpfs => Tmpfs::KEYS.contains(&key),
+            Type::Tmpfs | Type::Ramfs => Tmpfs::KEYS.contains(&key),
             Type::Single("proc") => Proc::KEYS.contains(&key),
             _ => false,
         }
@@ -250,6 +255,11 @@ impl Parameters {
         let is_inside = !task::current().credentials().lock().users.is_first();
         let root: Arc<dyn Inode> = match self.kind {
             Type::Tmpfs => self.tmpfs.make()?,
+            Type::Ramfs => {
+                let who = files::credentials();
+                let mode = self.tmpfs.mode.unwrap_or(0o755);
+                ramfs::ramfs(files::new_device(), files::current().memory, mode, (who.uid, who.gid))
+            }
             Type::Single("proc") => {
                 let pids = &task::current().process.pids;
                 let may = task::current().credentials().lock().can_in(&pids.owner(), CAP_SYS_ADMIN);

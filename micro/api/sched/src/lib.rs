@@ -183,6 +183,15 @@ impl WaitQueue {
 /// All functions run with kernel preemption impossible and on one processor at a time; none may block, and none but
 /// `unilith_sched_reserve` may allocate: threads become runnable when there is no memory, too. Where a thread may run is a set of processors, a bit each: `cpu` is one of them.
 pub mod policy {
+    use abi::setting::Setting;
+
+    /// A turn of SCHED_RR, in milliseconds (kernel.sched_rr_timeslice_ms).
+    pub static ROUND_ROBIN_MS: Setting = Setting::new(100, 1, i32::MAX as u64);
+    /// Of so many microseconds threads with a priority have so many before others (kernel.sched_rt_period_us and sched_rt_runtime_us);
+    /// `MAX`: all.
+    pub static SHARE_PERIOD_US: Setting = Setting::new(1_000_000, 1, i32::MAX as u64);
+    pub static SHARE_RUNTIME_US: Setting = Setting::new(950_000, 0, u64::MAX);
+
     /// Index of a thread in the scheduler core's table.
     pub type ThreadIndex = u32;
 

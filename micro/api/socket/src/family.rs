@@ -47,6 +47,12 @@ pub trait Family: Send + Sync {
         Err(ENOENT)
     }
 
+    /// The same for one that is no number.
+    fn set_text(&self, name: &str, text: &str) -> Result<()> {
+        let _ = (name, text);
+        Err(ENOENT)
+    }
+
     /// A table of /proc/net (proc(5)) that is about the whole stack; `None`: the family has none of this name.
     fn table(&self, name: &str) -> Option<String> {
         let _ = name;
@@ -130,6 +136,13 @@ pub fn stack() -> Option<Arc<dyn Any + Send + Sync>> {
 pub fn set(name: &str, value: i64) -> Result<()> {
     let families = families();
     let mut answers = families.iter().map(|family| family.set(name, value));
+    answers.find(|answer| *answer != Err(ENOENT)).unwrap_or(Err(ENOENT))
+}
+
+/// The same for one that is no number.
+pub fn set_text(name: &str, text: &str) -> Result<()> {
+    let families = families();
+    let mut answers = families.iter().map(|family| family.set_text(name, text));
     answers.find(|answer| *answer != Err(ENOENT)).unwrap_or(Err(ENOENT))
 }
 

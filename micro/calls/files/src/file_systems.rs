@@ -16,6 +16,7 @@ const NAMES: &[&[u8]] = &[
     b"proc",
     b"sysfs",
     b"9p",
+    b"ramfs",
     #[cfg(feature = "mqueue")]
     b"mqueue",
     #[cfg(feature = "overlayfs")]

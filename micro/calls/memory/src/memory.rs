@@ -165,7 +165,9 @@ fn mapped(description: &Arc<Description>) -> Result<Arc<MappedFile>> {
     let root = files::current().root();
     let path = description.place().and_then(|place| place.path_from(&root)).unwrap_or_default();
     let device = if stat.kind == FileType::CharDevice { 0 } else { stat.device };
-    Ok(Arc::new(MappedFile { source, path, device, inode: stat.inode }))
+    let place = description.place().map(|place| place.clone() as _);
+    let is_writable = description.may_write();
+    Ok(Arc::new(MappedFile { source, path, device, inode: stat.inode, place, is_writable }))
 }
 
 /// munmap(2).

@@ -88,7 +88,7 @@ pub fn prepare(
 }
 
 fn mapped(path: Vec<u8>, device: u64, inode: u64) -> Arc<MappedFile> {
-    Arc::new(MappedFile { source: Arc::new(Pages), path, device, inode })
+    Arc::new(MappedFile { source: Arc::new(Pages), path, device, inode, place: None, is_writable: false })
 }
 
 /// What execve(2) runs of a file that may be executed: the linked program in place of its own file, or a script. `ENOSYS` for

@@ -202,7 +202,8 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
     let path =
         dentry.path_from(&task::Runner::of(process).files().root()).unwrap_or_else(|| dentry.name().to_vec());
-    let mapped = Arc::new(MappedFile { source, path, device: stat.device, inode: stat.inode });
+    let (device, inode, place) = (stat.device, stat.inode, Some(dentry.clone() as _));
+    let mapped = Arc::new(MappedFile { source, path, device, inode, place, is_writable: false });
     #[cfg(feature = "linked")]
     return crate::linked::executable(process, mapped);
     #[cfg(not(feature = "linked"))]

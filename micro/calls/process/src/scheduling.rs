@@ -6,6 +6,7 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_sched::policy::ROUND_ROBIN_MS;
 use api_user::UserPtr;
 use task::call::Call;
 use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
@@ -20,9 +21,6 @@ use task::users::{self, Kind};
 use task::{Task, processes};
 
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
-
-/// What Linux answers for SCHED_RR.
-const RR_INTERVAL_NS: i64 = 100_000_000;
 
 /// The slice of the preemptive policy.
 const SLICE_NS: i64 = 4_000_000;
@@ -219,11 +217,11 @@ fn priority_range(policy: u32) -> Result<(usize, usize)> {
 pub fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<usize> {
     let policy = scheduling_of(call.int(0))?.policy;
     let interval = match policy {
-        SCHED_RR => RR_INTERVAL_NS,
+        SCHED_RR => ROUND_ROBIN_MS.get() as i64 * 1_000_000,
         SCHED_FIFO => 0,
         _ => SLICE_NS,
     };
-    call.ptr(1).write([0, interval])?;
+    call.ptr(1).write([interval / 1_000_000_000, interval % 1_000_000_000])?;
     Ok(0)
 }
 

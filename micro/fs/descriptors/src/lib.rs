@@ -19,4 +19,4 @@ mod table;
 pub mod writers;
 
 pub use description::{Description, Moving, Owned, OwnedBy, OwnerKind, Watcher, check_range};
-pub use table::Descriptors;
+pub use table::{Descriptors, NR_OPEN};

@@ -2,6 +2,7 @@
 //! The table of descriptors.
 
 use crate::Description;
+use abi::setting::Setting;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,8 +10,8 @@ use api_alloc::Reserve;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// More descriptors than any table may have (Linux' fs.nr_open).
-pub const HARD_LIMIT: u32 = 1 << 20;
+/// Most descriptors of a process, whatever its RLIMIT_NOFILE (fs.nr_open).
+pub static NR_OPEN: [Setting; 1] = [Setting::new(1 << 20, 64, 0x7fff_ffc0)];
 
 #[derive(Clone)]
 struct Slot {
@@ -55,6 +56,9 @@ impl Table {
 
     fn put(&mut self, index: usize, slot: Slot) -> Result<Option<Slot>> {
         if index >= self.slots.len() {
+            if index as u64 >= NR_OPEN[0].get() {
+                return Err(EMFILE);
+            }
             let more = (index + 1).next_multiple_of(64) - self.slots.len();
             self.slots.reserve_fallibly(more).map_err(|_| ENOMEM)?;
             self.open.reserve_fallibly(more / 64).map_err(|_| ENOMEM)?;
@@ -78,12 +82,12 @@ impl Table {
 
 impl Descriptors {
     pub fn new(limit: u32) -> Descriptors {
-        Descriptors { table: SpinLock::new(Table::default()), limit: AtomicU32::new(limit.min(HARD_LIMIT)) }
+        Descriptors { table: SpinLock::new(Table::default()), limit: AtomicU32::new(limit) }
     }
 
     /// RLIMIT_NOFILE changed.
     pub fn set_limit(&self, limit: u64) {
-        self.limit.store(limit.min(HARD_LIMIT as u64) as u32, Ordering::Relaxed);
+        self.limit.store(limit.min(u32::MAX.into()) as u32, Ordering::Relaxed);
     }
 
     pub fn limit(&self) -> u32 {
@@ -146,7 +150,8 @@ impl Descriptors {
         if fd as u32 >= self.limit() {
             return Err(EBADF);
         }
-        let old = self.table.lock().put(fd as usize, Slot { description, close_on_exec })?;
+        let put = self.table.lock().put(fd as usize, Slot { description, close_on_exec });
+        let old = put.map_err(|e| if e == EMFILE { EBADF } else { e })?;
         Ok(old.map(|slot| slot.description))
     }
 
@@ -193,9 +198,14 @@ impl Descriptors {
         self.table.lock().open.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// A copy for a process of its own (CLONE_FILES absent, unshare); `ENOMEM` when there is no block as long as the table.
+    /// A copy for a process of its own (CLONE_FILES absent, unshare); `EMFILE` when a number is open that fs.nr_open no longer allows,
+    /// `ENOMEM` when there is no block as long as the table.
     pub fn duplicate(&self) -> Result<Descriptors> {
         let table = self.table.lock();
+        let open = table.open.iter().rposition(|word| *word != 0).map_or(0, |last| (last as u64 + 1) * 64);
+        if open > NR_OPEN[0].get().next_multiple_of(64) {
+            return Err(EMFILE);
+        }
         let mut copy = Table { lowest: table.lowest, ..Table::default() };
         copy.slots.reserve_exact_fallibly(table.slots.len()).map_err(|_| ENOMEM)?;
         copy.open.reserve_exact_fallibly(table.open.len()).map_err(|_| ENOMEM)?;

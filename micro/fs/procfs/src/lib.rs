@@ -75,6 +75,12 @@ pub enum Entry {
         store: Store,
         permissions: u32,
     },
+    /// As [`Entry::File`], with permissions that are the caller's.
+    Granted {
+        text: Text,
+        store: Store,
+        permissions: fn(Key) -> Result<u32>,
+    },
     /// A file that is no text: what is opened reads and writes by itself.
     Opens {
         open: Open,
@@ -106,6 +112,16 @@ pub type Row = (&'static str, Entry);
 pub trait Changing: Send + Sync {
     /// Up to `most` of the numbers there are now, ascending, beginning with the first that is at least `from`.
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32>;
+    /// The same as names, or names that are no numbers, in ascending order of places that they keep in the directory: those from place `from` on, up to
+    /// `most`.
+    fn names(&self, key: Key, from: u64, most: usize) -> Vec<(u64, String)> {
+        let Ok(from) = u32::try_from(from) else { return Vec::new() };
+        self.numbers(key, from, most).into_iter().map(|n| (n.into(), format!("{n}"))).collect()
+    }
+    /// The permissions of the directory itself.
+    fn permissions(&self) -> u32 {
+        0o555
+    }
     /// The entry of a name, and its key; `ENOENT` when there is none.
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
     /// The type of all its entries.
@@ -257,6 +273,7 @@ impl Body {
                 | Entry::Private { .. }
                 | Entry::Watched { .. }
                 | Entry::File { .. }
+                | Entry::Granted { .. }
                 | Entry::Opens { .. },
             ) => FileType::Regular,
         }
@@ -361,7 +378,9 @@ impl Node {
         let mut out = Output::part(from);
         match self.body {
             Body::Entry(Entry::Fixed(text)) => out.add(text.as_bytes())?,
-            Body::Entry(Entry::Text(text) | Entry::File { text, .. }) => out.add(&text(self.key)?)?,
+            Body::Entry(Entry::Text(text) | Entry::File { text, .. } | Entry::Granted { text, .. }) => {
+                out.add(&text(self.key)?)?
+            }
             Body::Entry(
                 Entry::Lines(lines) | Entry::Private { lines, .. } | Entry::Watched { lines, .. },
             ) => lines(self.key, &mut out)?,
@@ -383,7 +402,10 @@ impl Inode for Node {
                 | Entry::Opens { permissions, .. }
                 | Entry::Private { permissions, .. },
             ) => permissions,
-            Body::Entry(Entry::Descriptor { permissions, .. }) => permissions(self.key)?,
+            Body::Entry(Entry::Descriptor { permissions, .. } | Entry::Granted { permissions, .. }) => {
+                permissions(self.key)?
+            }
+            Body::Entry(Entry::Changing(changing)) => changing.permissions(),
             _ if kind == FileType::Regular => 0o444,
             _ if kind == FileType::Directory => 0o555,
             _ => 0o777,
@@ -538,23 +560,21 @@ impl Inode for Node {
             }
             fixed += 1;
         }
-        if let Some(changing) = changing
-            && let Ok(first) = u32::try_from(from.saturating_sub(fixed))
-        {
+        if let Some(changing) = changing {
             let kind = changing.kind();
-            let (mut first, mut most) = (Some(first), most - all.len());
+            let (mut first, mut most) = (Some(from.saturating_sub(fixed)), most - all.len());
             // Of those that a policy keeps from the caller all may be what was asked for.
             while let Some(next) = first
                 && most > 0
             {
-                let numbers = changing.numbers(self.key, next, most);
-                first = numbers.last().filter(|_| numbers.len() == most).and_then(|last| last.checked_add(1));
-                for n in numbers {
-                    let name = format!("{n}");
+                let names = changing.names(self.key, next, most);
+                let is_last = names.len() < most;
+                first = names.last().filter(|_| !is_last).and_then(|(last, _)| last.checked_add(1));
+                for (place, name) in names {
                     // An object that is gone meanwhile is listed all the same, and not found afterwards.
                     let key = changing.entry(self.key, &name).map_or(self.key, |(_, key)| key);
                     if policy.is_none_or(|policy| policy.tells(key)) {
-                        all.push(entry(fixed + u64::from(n), &name, key, kind));
+                        all.push(entry(fixed + place, &name, key, kind));
                         most -= 1;
                     }
                 }
@@ -600,7 +620,7 @@ impl File for OpenFile {
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
         let store = match self.node.body {
-            Body::Entry(Entry::File { store, .. }) => store,
+            Body::Entry(Entry::File { store, .. } | Entry::Granted { store, .. }) => store,
             body if body.kind() == FileType::Regular => return Err(EACCES),
             _ => return Err(EISDIR),
         };

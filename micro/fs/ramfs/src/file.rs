@@ -219,6 +219,9 @@ impl File for RamFile {
     }
 
     fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<()> {
+        if !self.node.allocates() {
+            return Err(EOPNOTSUPP);
+        }
         let end = offset.checked_add(length).filter(|end| *end <= FILE_LIMIT).ok_or(EFBIG)?;
         let keep_size = mode & FALLOC_FL_KEEP_SIZE != 0;
         match mode & !FALLOC_FL_KEEP_SIZE {

@@ -59,6 +59,8 @@ pub struct Fs {
     archive: Option<Archived>,
     initial: &'static [Initial],
     mounts: Arc<Mounts>,
+    /// What Linux calls ramfs: nothing but names and contents.
+    is_plain: bool,
 }
 
 /// What is in the root directory of a file system from its beginning. An inode is made when a path first leads to it.
@@ -86,9 +88,13 @@ const ROOT: u64 = 1;
 
 impl Fs {
     fn new(device: u64, limit: u64, archive: Option<Archived>, initial: &'static [Initial]) -> Arc<Fs> {
+        Arc::new(Fs::build(device, limit, archive, initial))
+    }
+
+    fn build(device: u64, limit: u64, archive: Option<Archived>, initial: &'static [Initial]) -> Fs {
         let count = archive.as_ref().map_or(initial.len() as u64, |a| a.archive.count() as u64);
         let first_free = ROOT + 1 + count;
-        Arc::new(Fs {
+        Fs {
             device,
             limit: AtomicU64::new(limit / PAGE_SIZE as u64),
             used: AtomicU64::new(0),
@@ -99,7 +105,8 @@ impl Fs {
             archive,
             initial,
             mounts: Arc::default(),
-        })
+            is_plain: false,
+        }
     }
 
     fn charge(&self, pages: u64) -> Result<()> {
@@ -165,6 +172,13 @@ pub fn tmpfs_with(
     initial: &'static [Initial],
 ) -> Arc<Node> {
     node::new_root(Fs::new(device, limit, None, initial), permissions, owner)
+}
+
+/// A ramfs: of all memory, `limit` bytes, it tells no limit, and it has neither attributes nor lists of rights nor fallocate(2).
+pub fn ramfs(device: u64, limit: u64, permissions: u32, owner: (u32, u32)) -> Arc<Node> {
+    let fs = Fs { is_plain: true, ..Fs::build(device, limit, None, &[]) };
+    fs.max_inodes.store(u64::MAX, Ordering::Relaxed);
+    node::new_root(Arc::new(fs), permissions, owner)
 }
 
 /// The file system of an archive, with `limit` bytes more for what is written; its root directory. `physical` is

@@ -30,6 +30,8 @@ const XATTR_REPLACE: u32 = 2;
 const O_TRUNC: u32 = 0o1000;
 /// TMPFS_MAGIC.
 const MAGIC: u64 = 0x0102_1994;
+/// RAMFS_MAGIC.
+const PLAIN_MAGIC: u64 = 0x8584_58f6;
 /// Bytes of extended attributes of one inode, names included.
 const XATTR_LIMIT: usize = 65536;
 /// Longest file: offsets are signed.
@@ -487,6 +489,16 @@ impl Node {
         drop(given);
     }
 
+    /// `EOPNOTSUPP` where files have no attributes and lists of rights.
+    fn check_attributes(&self) -> Result<()> {
+        if self.fs.is_plain { Err(EOPNOTSUPP) } else { Ok(()) }
+    }
+
+    /// Whether it has room set aside and holes made (fallocate(2)).
+    pub(crate) fn allocates(&self) -> bool {
+        !self.fs.is_plain
+    }
+
     /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.
     pub fn unnamed(&self, permissions: u32, owner: (u32, u32), sealable: bool) -> Result<Arc<Node>> {
         let mut origin = Origin::fresh(self, FileType::Regular, permissions, owner, 0)?;
@@ -748,6 +760,10 @@ impl Inode for Node {
     }
 
     fn stat_fs(&self) -> Result<StatFs> {
+        if self.fs.is_plain {
+            let name_max = api_fs::NAME_MAX as u64;
+            return Ok(StatFs { magic: PLAIN_MAGIC, block_size: PAGE, name_max, ..StatFs::default() });
+        }
         let used = self.fs.used.load(Ordering::Relaxed);
         let limit = self.fs.limit.load(Ordering::Relaxed);
         let files = self.fs.max_inodes.load(Ordering::Relaxed);
@@ -764,7 +780,7 @@ impl Inode for Node {
 
     fn flags(&self) -> Option<InodeFlags> {
         // As tmpfs: devices, FIFOs and sockets have none.
-        (!matches!(self.body, Body::Special)).then(|| self.flags.get())
+        (!matches!(self.body, Body::Special) && !self.fs.is_plain).then(|| self.flags.get())
     }
 
     fn set_flags(&self, flags: InodeFlags) -> Result<()> {
@@ -775,10 +791,12 @@ impl Inode for Node {
     }
 
     fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        self.check_attributes()?;
         Ok(self.meta.lock().acls[kind as usize].clone())
     }
 
     fn set_acl(&self, kind: AclKind, acl: Option<Arc<Acl>>, permissions: Option<u32>) -> Result<()> {
+        self.check_attributes()?;
         let mut meta = self.meta.lock();
         meta.acls[kind as usize] = acl;
         meta.permissions = permissions.map_or(meta.permissions, |p| p & 0o7777);
@@ -787,11 +805,13 @@ impl Inode for Node {
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.check_attributes()?;
         let meta = self.meta.lock();
         copy_of(meta.xattrs.as_ref().and_then(|x| x.get(name)).ok_or(ENODATA)?)
     }
 
     fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.check_attributes()?;
         let mut meta = self.meta.lock();
         let xattrs = meta.xattrs.get_or_insert_default();
         let exists = xattrs.contains_key(name);
@@ -811,6 +831,7 @@ impl Inode for Node {
     }
 
     fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        self.check_attributes()?;
         let mut meta = self.meta.lock();
         let removed = meta.xattrs.as_mut().and_then(|x| x.remove(name));
         removed.ok_or(ENODATA)?;

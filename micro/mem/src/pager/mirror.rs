@@ -71,6 +71,8 @@ pub(crate) struct Mirror {
     expects: usize,
     /// It was active before.
     was_active: bool,
+    /// Pages were aged ([`Pager::age`]), here or in a parent: the host shows none of them that does not count as accessed.
+    was_aged: bool,
 }
 
 /// Ranges of a space that is not active, of which the host may show what is no longer true.
@@ -143,6 +145,9 @@ impl Mirror {
 
     /// Adds a page to the run, or begins another one.
     fn add(&mut self, address: u64, physical: u64, length: u64, rights: Prot) {
+        if self.was_aged {
+            self.tables.mark_accessed(address, address + length);
+        }
         let mut new = Run { address, physical, length, rights };
         if self.run.length != 0 {
             if self.run.extend(&new) {
@@ -374,6 +379,7 @@ impl Pager for Mirror {
             expected,
             expects: 0,
             was_active: false,
+            was_aged: false,
         })
     }
 
@@ -391,7 +397,11 @@ impl Pager for Mirror {
         active().store(self.tables.root(), Ordering::Relaxed);
         let stale = core::mem::take(&mut self.stale);
         if !is_shown {
-            let is_small = self.tables.table_bytes() <= FEW_TABLES * PAGE;
+            if self.was_aged {
+                // What another space leaves would be touched without a fault.
+                self.hide(LOWEST, USER_END);
+            }
+            let is_small = !self.was_aged && self.tables.table_bytes() <= FEW_TABLES * PAGE;
             let (runs, is_few) =
                 if is_small { self.runs(0, USER_END, FEW_RUNS) } else { (Vec::new(), false) };
             self.take_over(is_few);
@@ -422,6 +432,13 @@ impl Pager for Mirror {
         if !self.is_active() {
             return;
         }
+        if self.was_aged {
+            // Neighbours would count as accessed.
+            if let Some(page) = self.tables.page(address) {
+                self.add(address, page.physical, PAGE, page.rights);
+            }
+            return;
+        }
         let group = address & !(AROUND - 1);
         let (mut runs, _) = self.runs(group, group + AROUND, (AROUND / PAGE) as usize);
         let is_it = |run: &Run| (run.address..run.end()).contains(&address);
@@ -446,6 +463,7 @@ impl Pager for Mirror {
         seen: &mut dyn FnMut(&Page, u64),
     ) -> Result<()> {
         self.flush();
+        child.was_aged |= self.was_aged;
         // Copies of single pages are all there is: a large page here is only a shorter account.
         let mut large = Vec::new();
         self.tables.visit(start, end, &mut |address, page| {
@@ -587,6 +605,20 @@ impl Pager for Mirror {
             }
             self.tables.protect(address, address + PAGE, &mut |_| rights);
         }
+    }
+
+    fn age(&mut self, start: u64, end: u64) {
+        self.flush();
+        if !self.tables.holds(start, end) {
+            return;
+        }
+        self.was_aged = true;
+        self.tables.age(start, end);
+        match self.is_active() {
+            true => self.hide(start, end),
+            false => self.forget(start, end),
+        }
+        self.is_whole = false;
     }
 
     fn trim(&mut self, start: u64, end: u64, floor: u64, ceiling: u64) {

@@ -47,6 +47,7 @@ pub(crate) struct Page {
     pub copied: bool,
     /// Part of a large page.
     pub large: bool,
+    /// It was touched since [`Pager::age`], or has not been aged.
     pub accessed: bool,
     pub dirty: bool,
 }
@@ -193,6 +194,9 @@ pub(crate) trait Pager: Sized {
 
     /// Calls the function for each page of the range; a true answer marks it clean.
     fn visit(&mut self, start: u64, end: u64, seen: &mut dyn FnMut(u64, &Page) -> bool);
+
+    /// The pages of the range count as not accessed until they are touched.
+    fn age(&mut self, start: u64, end: u64);
 
     /// Frees tables of the range, wholly inside `floor..ceiling` where nothing is mapped.
     fn trim(&mut self, start: u64, end: u64, floor: u64, ceiling: u64);

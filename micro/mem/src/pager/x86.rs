@@ -27,6 +27,8 @@ const KEPT: u64 = 1 << 9;
 const OWN: u64 = 1 << 10;
 /// Software: `Page::copied`.
 const COPIED: u64 = 1 << 52;
+/// Software: only [`ACCESSED`] says whether the page was touched. Without it the page counts as touched by the fault that brought it.
+const AGED: u64 = 1 << 53;
 /// Software: `Prot::READ` was asked for; distinguishes write-only from read-write in listings.
 const READABLE: u64 = 1 << 11;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -87,7 +89,7 @@ fn page_of(entry: u64) -> Page {
         own: entry & OWN != 0,
         copied: entry & COPIED != 0,
         large: entry & LARGE_BIT != 0,
-        accessed: entry & ACCESSED != 0,
+        accessed: entry & ACCESSED != 0 || entry & AGED == 0,
         dirty: entry & DIRTY != 0,
     }
 }
@@ -523,7 +525,7 @@ impl Pager for Tables {
             let new = rights(&page);
             if new != page.rights {
                 let new = bits(new, page.own);
-                let kept = ADDRESS | ACCESSED | DIRTY | LARGE_BIT | COPIED;
+                let kept = ADDRESS | ACCESSED | DIRTY | LARGE_BIT | COPIED | AGED;
                 stale.add(address, change(slot, |old| old & kept | new));
             }
             ControlFlow::Continue(())
@@ -575,6 +577,15 @@ impl Pager for Tables {
             if clean && value & DIRTY != 0 {
                 stale.add(address, change(slot, |old| old & !DIRTY));
             }
+            ControlFlow::Continue(())
+        });
+        stale.forget(self.root);
+    }
+
+    fn age(&mut self, start: u64, end: u64) {
+        let mut stale = Stale::default();
+        self.walk(start, end, |address, slot, _| {
+            stale.add(address, change(slot, |old| old & !ACCESSED | AGED));
             ControlFlow::Continue(())
         });
         stale.forget(self.root);
@@ -702,6 +713,14 @@ impl Tables {
 
 #[cfg(any(test, feature = "process"))]
 impl Tables {
+    /// The processor may touch these pages from now on without anybody being told.
+    pub fn mark_accessed(&mut self, start: u64, end: u64) {
+        self.walk(start, end, |_, slot, _| {
+            change(slot, |old| old | ACCESSED);
+            ControlFlow::Continue(())
+        });
+    }
+
     /// What the processor does when it writes.
     pub fn mark_written(&mut self, address: u64) {
         if let Some((slot, _)) = self.find(address) {

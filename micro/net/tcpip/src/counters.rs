@@ -2,10 +2,12 @@
 //! What network management counts (RFC 4293 for IP, RFC 4022 for TCP, RFC 4113 for UDP, RFC 2011 for ICMP), and the tables of
 //! /proc/net in which Linux shows it. A column is there if it is really counted, or cannot be anything else.
 
+use crate::sockets::fast_open::Keys;
 use crate::stack::Stack;
 use crate::tcp::Kind;
 use crate::tcp::congestion::{RTO_MAX, RTO_MIN};
 use crate::tcp::connection::State;
+use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
@@ -124,6 +126,10 @@ impl Stack {
             "ipv6_route" => Some(self.ipv6_route()),
             "snmp6" => Some(self.snmp6()),
             "disable_ipv6" => Some(String::from(if self.ip.has_v6() { "0\n" } else { "1\n" })),
+            "tcp_fastopen_key" => {
+                Some(self.fast_open.map_or_else(|| Keys::NONE.shown(), |keys| keys.shown()) + "\n")
+            }
+            "lo_mtu" => Some(format!("{}\n", self.ip.lo.mtu)),
             #[cfg(feature = "interfaces")]
             "ip_forward" => Some(String::from(if self.ip.forwards() { "1\n" } else { "0\n" })),
             _ => None,

@@ -9,7 +9,7 @@ use crate::local_addresses::LocalAddresses;
 use crate::multicast::Groups;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
-use abi::{Result, errno::ENETUNREACH};
+use abi::{Result, errno::*};
 #[cfg(any(feature = "link", feature = "interfaces", feature = "ipv6"))]
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -68,20 +68,63 @@ pub struct Loopback {
     pub has_address: bool,
     /// Whoever administers the network may change it.
     pub can_change: bool,
+    /// `::1` is its address.
+    keeps_v6: bool,
+    /// As it was set. No packet is larger than [`LOOPBACK_MTU`] all the same.
+    pub mtu: u32,
 }
 
 impl Default for Loopback {
     fn default() -> Loopback {
-        Loopback { is_up: true, has_address: true, can_change: false }
+        Loopback {
+            is_up: true,
+            has_address: true,
+            can_change: false,
+            keeps_v6: true,
+            mtu: Loopback::USUAL_MTU,
+        }
     }
 }
 
 impl Loopback {
     /// As a new network has it, which has no other interface (network_namespaces(7)).
-    pub const ALONE: Loopback = Loopback { is_up: false, has_address: false, can_change: true };
+    pub const ALONE: Loopback = Loopback {
+        is_up: false,
+        has_address: false,
+        can_change: true,
+        keeps_v6: true,
+        mtu: Loopback::USUAL_MTU,
+    };
+    /// As it begins.
+    pub const USUAL_MTU: u32 = LOOPBACK_MTU as u32 + 1;
+    /// The smallest that it takes: what RFC 791 wants of every link. Linux takes less, and IPv4 is gone then.
+    const MIN_MTU: u32 = 68;
+    /// RFC 8200 5.
+    const MIN_MTU6: u32 = 1280;
+
+    /// `EINVAL` for a size that no packet of IPv4 fits. With one that is too small for IPv6 `::1` goes, which comes back when the
+    /// interface goes up again with a larger one (Linux' `addrconf_notify`).
+    pub fn set_mtu(&mut self, mtu: i64) -> Result<()> {
+        let fits = |mtu: &u32| (Self::MIN_MTU..=i32::MAX as u32).contains(mtu);
+        self.mtu = u32::try_from(mtu).ok().filter(fits).ok_or(EINVAL)?;
+        self.keeps_v6 &= self.mtu >= Self::MIN_MTU6;
+        Ok(())
+    }
+
+    /// `::1` is there.
+    pub fn has_address6(&self) -> bool {
+        self.is_up && self.keeps_v6
+    }
+
+    /// The largest packet for that destination, counted as one of IPv4, whose header is shorter.
+    fn room(&self, destination: Ipv4Addr) -> usize {
+        let shorter = if is_v6(destination) { 20 } else { 0 };
+        LOOPBACK_MTU.min((self.mtu - shorter).max(Self::MIN_MTU) as usize)
+    }
 
     /// It gets its address with it (Linux' `inetdev_event`).
     pub fn set_up(&mut self, is_up: bool) {
+        self.keeps_v6 |= is_up && !self.is_up && self.mtu >= Self::MIN_MTU6;
         self.is_up = is_up;
         self.has_address |= is_up;
     }
@@ -100,9 +143,10 @@ pub struct Route {
 }
 
 impl Route {
-    /// Through loopback.
-    pub(crate) fn looped(source: Ipv4Addr, destination: Ipv4Addr) -> Route {
-        Route { source, next_hop: destination, loopback: true, mtu: LOOPBACK_MTU, interface: LOOPBACK }
+    /// Through loopback, whose MTU counts for packets to the destination.
+    pub(crate) fn looped(lo: &Loopback, source: Ipv4Addr, destination: Ipv4Addr) -> Route {
+        let mtu = lo.room(destination);
+        Route { source, next_hop: destination, loopback: true, mtu, interface: LOOPBACK }
     }
 }
 
@@ -345,7 +389,7 @@ impl Ip {
                 false if is_v6(destination) => destination,
                 false => self.local.network_of(destination).unwrap_or(destination),
             };
-            return Ok(Route::looped(source, destination));
+            return Ok(Route::looped(&self.lo, source, destination));
         }
         if is_v6(destination) {
             return self.route6(source, destination);
@@ -377,7 +421,7 @@ impl Ip {
             Some(source)
                 if source.is_loopback() && (destination.is_multicast() || destination.is_broadcast()) =>
             {
-                Ok(Route::looped(source, destination))
+                Ok(Route::looped(&self.lo, source, destination))
             }
             source => self.route_of(source.unwrap_or(Ipv4Addr::UNSPECIFIED), destination),
         }
@@ -555,7 +599,16 @@ impl Ip {
             let Some(to) = buffer.prepend(wire::IPV4) else { return };
             ip.put(to);
             self.counters.ip.fragments_created += 1;
-            self.hand_to_route(now, route, Outgoing::plain(buffer));
+            if route.loopback {
+                self.loop_back(Payload {
+                    head: buffer,
+                    fragments: Vec::new(),
+                    checksum: None,
+                    segment: None,
+                });
+            } else {
+                self.hand_to_route(now, route, Outgoing::plain(buffer));
+            }
         }
         self.recycle(head);
     }
@@ -592,7 +645,7 @@ impl Ip {
         }
         let Some(mut head) = Buffer::new(wire::IPV4 + message.len(), wire::IPV4) else { return };
         head.append(message.bytes());
-        let route = Route::looped(header.source, header.destination);
+        let route = Route::looped(&self.lo, header.source, header.destination);
         // The checksum is made for the wire alone.
         let payload = Payload { head, fragments: Vec::new(), checksum: Some(0), segment: None };
         self.send_by(0, &route, header, payload);

@@ -4,7 +4,7 @@
 
 use crate::families::is_v6;
 use crate::icmp::datagram_buffer;
-use crate::ip::Ip;
+use crate::ip::{Ip, LOOPBACK_MTU, Loopback};
 use crate::stack::{Net, Stack};
 use crate::wire::{self, Ethernet, Ipv4};
 use abi::{Result, errno::*};
@@ -109,11 +109,12 @@ impl Ip {
         // Inside the stack a packet of IPv6 has a header of IPv4.
         let payload = packet.get(header.header..).unwrap_or(&[]);
         let (network, length) = crate::filter::network_header(self, &header, payload.len());
+        let interface = loopback(&self.lo);
         let Some(watch) = &mut self.watch else { return };
         let (network, rest) = if is_v6 { (&network[..length], payload) } else { (packet, &[][..]) };
         let is_unproven = [wire::PROTOCOL_TCP, wire::PROTOCOL_UDP].contains(&header.protocol);
         let checksum = if is_unproven { Verdict::Pending } else { Verdict::Unknown };
-        watch.show(&loopback(), [&link[..], network, rest].into_iter(), checksum, is_outgoing);
+        watch.show(&interface, [&link[..], network, rest].into_iter(), checksum, is_outgoing);
     }
 
     /// A frame leaves by an interface of the table, or came in by it. Packets without a link's header are not shown.
@@ -186,13 +187,14 @@ impl Ip {
     }
 }
 
-fn loopback() -> Interface {
+fn loopback(lo: &Loopback) -> Interface {
     Interface {
         index: LOOPBACK,
         name: Name::new("lo"),
         hardware: ARPHRD_LOOPBACK,
         mac: [0; 6],
-        mtu: crate::ip::LOOPBACK_MTU + 1,
+        // No program makes frames that are larger than packets may be.
+        mtu: (lo.mtu as usize).min(LOOPBACK_MTU + 1),
     }
 }
 
@@ -201,9 +203,10 @@ impl Stack {
     fn loop_frame(&mut self, now: u64, frame: &[u8], sender: u64) -> Result<()> {
         let header = Ethernet::parse(frame).ok_or(EINVAL)?;
         self.ip.set_sender(Some(sender));
+        let interface = loopback(&self.ip.lo);
         if let Some(watch) = &mut self.ip.watch {
             for is_outgoing in [true, false] {
-                watch.show(&loopback(), core::iter::once(frame), Verdict::Unknown, is_outgoing);
+                watch.show(&interface, core::iter::once(frame), Verdict::Unknown, is_outgoing);
             }
         }
         self.ip.set_sender(None);
@@ -237,7 +240,7 @@ pub fn of(net: &Arc<Net>) -> Arc<dyn Link> {
 
 impl StackLink {
     fn find(&self, is_it: impl Fn(&Interface) -> bool) -> Option<Interface> {
-        let all = self.0.look(|stack| [Some(loopback()), stack.ip.ethernet_interface()]);
+        let all = self.0.look(|stack| [Some(loopback(&stack.ip.lo)), stack.ip.ethernet_interface()]);
         all.into_iter().flatten().find(is_it)
     }
 

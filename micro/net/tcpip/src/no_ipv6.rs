@@ -19,7 +19,7 @@ pub struct Scoped {
 
 impl Ip {
     pub(crate) fn is_own6(&self, number: Ipv4Addr) -> bool {
-        number == LOOPBACK6 && self.lo.is_up
+        number == LOOPBACK6 && self.lo.has_address6()
     }
 
     pub(crate) fn hears6(&self, _: Ipv4Addr) -> bool {

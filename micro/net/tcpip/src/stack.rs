@@ -7,10 +7,11 @@ use crate::icmp::Icmp;
 use crate::ip::{Configuration, Ip};
 use crate::raw::Raw;
 use crate::reassembly::Reassembly;
+use crate::sockets::fast_open::Keys;
 use crate::tcp::Tcp;
 use crate::udp::Udp;
 use crate::wire::{self, Ethernet, Ipv4};
-use abi::{Events, errno::EHOSTUNREACH};
+use abi::{Events, Result, errno::EHOSTUNREACH};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -53,6 +54,8 @@ pub struct Stack {
     pub icmp: Icmp,
     pub raw: Raw,
     pub reassembly: Reassembly,
+    /// Of sockets that have none of their own; there is none before one is needed.
+    pub(crate) fast_open: Option<Keys>,
     wakes: Wakes,
     incoming: VecDeque<Incoming>,
     arp_at: Option<u64>,
@@ -71,6 +74,7 @@ impl Stack {
             icmp: Icmp::default(),
             raw: Raw::default(),
             reassembly: Reassembly::default(),
+            fast_open: None,
             wakes: Vec::new(),
             incoming: VecDeque::new(),
             arp_at: None,
@@ -229,6 +233,27 @@ impl Stack {
             crate::ipv6::wire::ETHERTYPE_IPV6 if for_us => self.ipv6_from(now, packet),
             _ => self.ip.recycle_packet(packet),
         }
+    }
+
+    /// Makes keys of TCP Fast Open where there are none.
+    pub(crate) fn need_fast_open_keys(&mut self) {
+        if self.fast_open.is_none() {
+            let words = [0, 1].map(|number| self.tcp.secret(number).to_ne_bytes());
+            self.fast_open = Keys::from_bytes(words.as_flattened()).ok();
+        }
+    }
+
+    /// Gives the loopback interface another MTU. Connections through it make no larger segments from then on.
+    pub(crate) fn set_loopback_mtu(&mut self, mtu: i64) -> Result<()> {
+        self.ip.lo.set_mtu(mtu)?;
+        #[cfg(feature = "interfaces")]
+        if let Some(interfaces) = &mut self.ip.interfaces {
+            interfaces.set_mtu(crate::interfaces::LOOPBACK, mtu as usize)?;
+        }
+        let ip = &self.ip;
+        self.tcp
+            .narrow(|destination| ip.route(destination).ok().filter(|route| route.loopback).map(|r| r.mtu));
+        Ok(())
     }
 
     /// A packet came in by an interface; by loopback, this machine sent it to itself, wherever its header says it goes.

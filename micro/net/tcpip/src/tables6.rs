@@ -43,7 +43,7 @@ impl Stack {
     /// /proc/net/if_inet6.
     pub(crate) fn if_inet6(&self) -> String {
         let mut out = String::new();
-        if self.ip.lo.is_up {
+        if self.ip.lo.has_address6() {
             out.push_str("00000000000000000000000000000001 01 80 10 80       lo\n");
         }
         #[cfg(feature = "ipv6")]
@@ -73,7 +73,7 @@ impl Stack {
                 route(&mut out, (&one.address, 128), &any, 0, RTF_UP | RTF_LOCAL, "eth0");
             }
         }
-        if self.ip.lo.is_up {
+        if self.ip.lo.has_address6() {
             route(&mut out, (&Ipv6Addr::LOCALHOST, 128), &any, 0, RTF_UP | RTF_LOCAL, "lo");
         }
         out

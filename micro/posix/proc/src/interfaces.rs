@@ -8,6 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use api_fs::{Sink, Source};
 use api_socket::{Address, Credentials, Sending};
+use procfs::Entry;
 
 const SOCK_RAW: u32 = 3;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
@@ -50,6 +51,20 @@ const PROHIBIT: u8 = 8;
 const REPLY: usize = 8192;
 /// Lines of the table of routes have one length.
 const ROUTE_LINE: usize = 127;
+
+/// /sys/class/net/lo/mtu, which administrators of the caller's network write.
+pub const LOOPBACK_MTU: Entry = Entry::File {
+    text: |_| super::net::table("lo_mtu"),
+    store: |_, written| {
+        if !api_socket::may_administer() {
+            return Err(EPERM);
+        }
+        let text = core::str::from_utf8(written).map_err(|_| EINVAL)?;
+        let mtu = text.trim_end_matches('\0').trim().parse().map_err(|_| EINVAL)?;
+        api_socket::set("lo_mtu", mtu)
+    },
+    permissions: 0o644,
+};
 
 /// A number of 4 bytes; 0 where there are fewer.
 fn word(bytes: &[u8], at: usize) -> u32 {

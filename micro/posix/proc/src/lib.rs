@@ -8,6 +8,7 @@ mod cgroup;
 mod cpuinfo;
 mod descriptors;
 mod interfaces;
+mod map_files;
 mod memory;
 mod mounts;
 mod namespaces;
@@ -15,6 +16,7 @@ mod net;
 mod oom;
 mod policy;
 mod process;
+mod sysctls;
 mod system;
 mod time_offsets;
 mod user_maps;
@@ -76,7 +78,7 @@ const SYS: &[Row] = &[
     ("kernel/mm/transparent_hugepage/defrag", Entry::Fixed("always defer defer+madvise madvise [never]\n")),
     ("kernel/mm/transparent_hugepage/hpage_pmd_size", Entry::Fixed("2097152\n")),
     ("fs/cgroup", Entry::Directory(&[])),
-    ("class/net/lo/mtu", Entry::Fixed("65536\n")),
+    ("class/net/lo/mtu", interfaces::LOOPBACK_MTU),
     ("class/net/lo/operstate", Entry::Fixed("unknown\n")),
 ];
 

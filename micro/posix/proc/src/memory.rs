@@ -2,7 +2,7 @@
 //! A process' memory as others see it: /proc/PID/mem by its addresses (proc_pid_mem(5)), pagemap by its pages, maps and smaps by
 //! its mappings.
 
-use super::process::traceable;
+use super::process::{of, traceable};
 use super::text;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{File, Inode, Sink, Source, Stat};
 use core::any::Any;
-use mem::{Residence, Space, USER_END};
+use mem::{Referenced, Residence, Space, USER_END};
 use procfs::{Key, Output};
 use task::identity::capabilities::CAP_SYS_ADMIN;
 use task::process::Process;
@@ -233,6 +233,27 @@ fn sizes(
         line(none, 0)?;
     }
     line("Locked:", locked)
+}
+
+/// /proc/PID/clear_refs (proc_pid_clear_refs(5)): 1, 2 and 3 are about `Referenced` of smaps, 5 is about VmHWM. 4 is about soft-dirty
+/// pages, which no mapping has (`sd` of VmFlags).
+pub fn clear_references(key: Key, written: &[u8]) -> Result<()> {
+    const MAX_LENGTH: usize = 12;
+    let text = core::str::from_utf8(&written[..written.len().min(MAX_LENGTH)]).map_err(|_| EINVAL)?;
+    let number: i64 = text.split('\0').next().unwrap_or_default().trim().parse().map_err(|_| EINVAL)?;
+    let number = i32::try_from(number).map_err(|_| ERANGE)?;
+    if !(1..=5).contains(&number) {
+        return Err(EINVAL);
+    }
+    let Some(space) = of(key)?.space() else { return Ok(()) };
+    match number {
+        1 => space.clear_referenced(Referenced::All),
+        2 => space.clear_referenced(Referenced::Anonymous),
+        3 => space.clear_referenced(Referenced::Files),
+        5 => space.reset_peak_resident(),
+        _ => {}
+    }
+    Ok(())
 }
 
 pub fn smaps_rollup(key: Key) -> Result<Vec<u8>> {

@@ -2,7 +2,9 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{audit, interfaces, memory, mounts, namespaces, net, oom, system, text, time_offsets, user_maps};
+use super::{
+    audit, interfaces, map_files, memory, mounts, namespaces, net, oom, system, text, time_offsets, user_maps,
+};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -16,6 +18,7 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use mem::Space;
 use procfs::{Changing, Entry, Key, Output, Owner, Row};
+use task::blocked::Blocked;
 use task::cpu_time::{self, Bytes};
 use task::files::{self, Files};
 use task::identity::capabilities::CAP_SYS_NICE;
@@ -120,6 +123,7 @@ macro_rules! rows {
             ("stat", Entry::Text(stat)),
             ("status", Entry::Text(status)),
             ("wchan", Entry::Fixed("0")),
+            ("syscall", Entry::Private { lines: call, check: |_| Ok(()), permissions: 0o400 }),
             ("cmdline", Entry::Text(|key| strings(key, |program| program.argument_bytes))),
             ("environ", private(|key, out| out.add(&strings(key, |program| program.environment_bytes)?), 0o400)),
             ("auxv", private(|key, out| out.add(&auxv(key)?), 0o400)),
@@ -128,6 +132,7 @@ macro_rules! rows {
             ("smaps_rollup", private(|key, out| out.add(&memory::smaps_rollup(key)?), 0o444)),
             ("mem", MEM),
             ("pagemap", PAGEMAP),
+            ("clear_refs", Entry::File { text: |_| Err(EINVAL), store: memory::clear_references, permissions: 0o200 }),
             ("statm", Entry::Text(statm)),
             ("limits", Entry::Text(limits)),
             ("mounts", mounts::MOUNTS),
@@ -180,7 +185,8 @@ macro_rules! rows {
 }
 
 /// What a process shows, threads included.
-pub const ROWS: &[Row] = rows!(("task", Entry::Changing(&Tasks)));
+pub const ROWS: &[Row] =
+    rows!(("task", Entry::Changing(&Tasks)), ("map_files", Entry::Changing(&map_files::MapFiles)));
 
 /// What a thread shows; the key is its number.
 const THREAD: &[Row] = rows!(("children", Entry::Lines(children)));
@@ -197,6 +203,23 @@ fn children(key: Key, out: &mut Output) -> Result<()> {
         }
     }
     pids.iter().try_for_each(|pid| out.print(format_args!("{pid} ")))
+}
+
+/// proc_pid_syscall(5): of a thread that waits, for those who may trace it. Who may not can open the file, and read nothing.
+fn call(key: Key, out: &mut Output) -> Result<()> {
+    check_access(&*of(key)?, As::Files)?;
+    // A thread that has ended waits for nothing.
+    let Ok(task) = thread(key) else { return out.print(format_args!("-1 0x0 0x0\n")) };
+    let Some(Blocked { call, stack_pointer, instruction }) = task.blocked() else {
+        return out.print(format_args!("running\n"));
+    };
+    match call {
+        Some((number, [a, b, c, d, e, f])) => {
+            out.print(format_args!("{} {a:#x} {b:#x} {c:#x} {d:#x} {e:#x} {f:#x}", number as i32))?;
+        }
+        None => out.print(format_args!("-1"))?,
+    }
+    out.print(format_args!(" {stack_pointer:#x} {instruction:#x}\n"))
 }
 
 /// For those alone who may trace the process.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc outside of the processes (proc(5)).
 
-use super::text;
+use super::{sysctls, text};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -17,6 +17,7 @@ use calls_ipc::message_queues;
 use calls_ipc::sysv::{memory, queues, semaphores};
 use calls_process::load;
 use calls_process::seccomp::ACTION_NAMES;
+use calls_process::signals::core_name;
 use calls_process::system::{
     RELEASE, VERSION, memory as machine_memory, names, store_domain_name, store_host_name,
 };
@@ -67,7 +68,11 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/overflowuid", Entry::Fixed("65534\n")),
     ("sys/kernel/overflowgid", Entry::Fixed("65534\n")),
     ("sys/kernel/randomize_va_space", Entry::Fixed("2\n")),
-    ("sys/kernel/core_pattern", Entry::Fixed("core\n")),
+    sysctls::CORE_PATTERN,
+    ("sys/kernel/core_uses_pid", settings::entry!(core_name::USES_PID)),
+    sysctls::ROUND_ROBIN,
+    sysctls::SHARE_PERIOD,
+    sysctls::SHARE_RUNTIME,
     ("sys/kernel/seccomp/actions_avail", Entry::Fixed(ACTION_NAMES)),
     ("sys/kernel/random/entropy_avail", Entry::Fixed("256\n")),
     ("sys/kernel/random/poolsize", Entry::Fixed("256\n")),
@@ -91,6 +96,12 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/shm_rmid_forced", settings::entry!(memory::REMOVAL_IS_FORCED)),
     #[cfg(feature = "sysv-ipc")]
     ("sys/kernel/sem", settings::entry!(semaphores::LIMITS)),
+    #[cfg(feature = "sysv-ipc")]
+    sysctls::next_id::<queues::Queues>("sys/kernel/msg_next_id"),
+    #[cfg(feature = "sysv-ipc")]
+    sysctls::next_id::<semaphores::Sets>("sys/kernel/sem_next_id"),
+    #[cfg(feature = "sysv-ipc")]
+    sysctls::next_id::<memory::Segments>("sys/kernel/shm_next_id"),
     #[cfg(feature = "sysv-ipc")]
     ("sysvipc/msg", Entry::Lines(|_, out| queues::listing(out))),
     #[cfg(feature = "sysv-ipc")]
@@ -130,7 +141,7 @@ pub const ROWS: &[Row] = &[
     #[cfg(feature = "mqueue")]
     ("sys/fs/mqueue/msgsize_default", settings::entry!(message_queues::DEFAULT_SIZE)),
     ("sys/fs/lease-break-time", settings::entry!(leases::BREAK_TIME)),
-    ("sys/fs/nr_open", Entry::Fixed("1048576\n")),
+    ("sys/fs/nr_open", settings::entry!(descriptors::NR_OPEN)),
     ("sys/fs/pipe-user-pages-soft", settings::entry!(pipe::USER_PAGES_SOFT)),
     ("sys/fs/pipe-user-pages-hard", settings::entry!(pipe::USER_PAGES_HARD)),
     ("sys/fs/pipe-max-size", settings::entry!(special::PIPE_MAX_SIZE)),
@@ -196,6 +207,19 @@ pub const ROWS: &[Row] = &[
     ),
     // Clients may ask (MSG_FASTOPEN), and the handshake is made in full.
     ("sys/net/ipv4/tcp_fastopen", Entry::Fixed("1\n")),
+    (
+        "sys/net/ipv4/tcp_fastopen_key",
+        Entry::File {
+            text: |_| super::net::table("tcp_fastopen_key"),
+            store: |_, written| {
+                // Programs write all of their buffer.
+                let line = written.split(|byte| [b'\n', 0].contains(byte)).next().unwrap_or_default();
+                let text = core::str::from_utf8(line).map_err(|_| EINVAL)?;
+                api_socket::set_text("tcp_fastopen_key", text)
+            },
+            permissions: 0o600,
+        },
+    ),
     ("sys/net/ipv4/tcp_max_syn_backlog", Entry::Fixed("4096\n")),
     ("sys/net/ipv4/tcp_congestion_control", Entry::Fixed("cubic\n")),
     ("sys/net/ipv4/tcp_available_congestion_control", Entry::Fixed("reno cubic\n")),

@@ -16,6 +16,7 @@ extern crate alloc;
 
 pub mod auxiliary;
 pub mod bandwidth;
+pub mod blocked;
 pub mod call;
 pub mod cgroup;
 pub mod children;

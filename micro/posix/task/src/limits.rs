@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use api_boot::Rlimit;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
+use descriptors::NR_OPEN;
 
 pub const RLIMIT_CPU: usize = 0;
 pub const RLIMIT_FSIZE: usize = 1;
@@ -28,9 +29,6 @@ const LIMITS: usize = 16;
 const MEMORY_LIMITS: [usize; 4] = [RLIMIT_STACK, RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK];
 
 pub const RLIM_INFINITY: u64 = u64::MAX;
-
-/// Most descriptors of a process (Linux' default `fs.nr_open`).
-pub const MAX_DESCRIPTORS: u64 = 1 << 20;
 
 /// Descriptors of a process that did not ask for more, as systemd's and a login's: programs that close all they may have, or
 /// make a table for them, were written for it.
@@ -112,7 +110,7 @@ impl Limits {
     /// more than the kernel has.
     fn wanted(&self, Rlimit { resource, soft, hard }: Rlimit) -> Limit {
         let resource = usize::from(resource);
-        let most = if resource == RLIMIT_NOFILE { MAX_DESCRIPTORS } else { RLIM_INFINITY };
+        let most = if resource == RLIMIT_NOFILE { NR_OPEN[0].get() } else { RLIM_INFINITY };
         let soft = soft.min(hard.unwrap_or(most)).min(most);
         Limit { soft, hard: hard.unwrap_or(self.both(resource).hard).clamp(soft, most) }
     }
@@ -156,7 +154,7 @@ impl Limits {
             if new.soft > new.hard {
                 return Err(EINVAL);
             }
-            if resource == RLIMIT_NOFILE && new.hard > MAX_DESCRIPTORS {
+            if resource == RLIMIT_NOFILE && new.hard > NR_OPEN[0].get() {
                 return Err(EPERM);
             }
             if new.hard > before.hard && !privileged {
@@ -215,6 +213,8 @@ pub fn change_as(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MAX_DESCRIPTORS: u64 = 1 << 20;
 
     #[test]
     fn limits_are_lowered_by_anybody_and_raised_with_the_right_only() {

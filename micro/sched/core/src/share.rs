@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads with a priority (SCHED_FIFO, SCHED_RR) leave a share of the processor to those without: after 950 ms in which one of
-//! these waited in vain, they go first for 50 ms, as on Linux (sched(7), "Limiting the CPU usage of real-time and deadline
+//! these waited in vain, they go first for 50 ms, unless other times were set, as on Linux (sched(7), "Limiting the CPU usage of real-time and deadline
 //! processes"; since 6.12 as here, only where somebody waits). Without it one endless loop would stop the machine: the shell
 //! that is to end it, and the kernel's own threads.
 
+use api_sched::policy::{SHARE_PERIOD_US, SHARE_RUNTIME_US};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// So long threads with a priority keep a processor for themselves, in nanoseconds.
-const PREFERRED_NS: u64 = 950_000_000;
-/// So long the others go first then.
-const OTHERS_NS: u64 = 50_000_000;
+/// When threads with a priority have had theirs, if they begin now: `MAX` where they leave nothing.
+fn preferred_until(now: u64) -> u64 {
+    SHARE_RUNTIME_US.get().checked_mul(1000).map_or(u64::MAX, |ns| now + ns)
+}
+
+/// So long the others go first then, in nanoseconds.
+fn others_ns() -> u64 {
+    SHARE_PERIOD_US.get().saturating_sub(SHARE_RUNTIME_US.get()) * 1000
+}
 
 /// Of one processor, which alone writes it.
 pub(crate) struct Share {
@@ -46,7 +52,7 @@ impl Share {
         } else {
             self.others_until.store(0, Ordering::Relaxed);
             if self.preferred_until() == u64::MAX {
-                self.preferred_until.store(now() + PREFERRED_NS, Ordering::Relaxed);
+                self.preferred_until.store(preferred_until(now()), Ordering::Relaxed);
             }
         }
     }
@@ -57,8 +63,8 @@ impl Share {
             return false;
         }
         match others_wait {
-            true => self.others_until.store(now + OTHERS_NS, Ordering::Relaxed),
-            false => self.preferred_until.store(now + PREFERRED_NS, Ordering::Relaxed),
+            true => self.others_until.store(now + others_ns(), Ordering::Relaxed),
+            false => self.preferred_until.store(preferred_until(now), Ordering::Relaxed),
         }
         others_wait
     }
@@ -67,6 +73,9 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PREFERRED_NS: u64 = 950_000_000;
+    const OTHERS_NS: u64 = 50_000_000;
 
     #[test]
     fn others_get_a_twentieth_and_only_when_they_wait() {

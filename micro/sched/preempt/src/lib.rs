@@ -10,12 +10,10 @@ extern crate alloc;
 use alloc::collections::VecDeque;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
-use api_sched::policy::{Place, Rank, Rivals, ThreadIndex};
+use api_sched::policy::{Place, ROUND_ROBIN_MS, Rank, Rivals, ThreadIndex};
 
 /// Linux' default slice is 3 ms scaled by the number of processors; software emulation makes a switch dear, so 4 ms.
 const SLICE_NS: u64 = 4_000_000;
-/// Linux' slice of SCHED_RR.
-const TURN_NS: u64 = 100_000_000;
 /// A nice value's slice is no shorter, for a switch has its price, and no longer, for others wait (with Linux'
 /// weights it would be between 60 us and 350 ms).
 const SHORTEST_NS: u64 = SLICE_NS / 16;
@@ -95,7 +93,7 @@ static QUEUE: SpinLock<Queue> = SpinLock::new(Queue(VecDeque::new()));
 /// A step of the nice value is a quarter more or less (sched(7): "approximately 1.25").
 fn slice(rank: Rank) -> Option<u64> {
     if rank.priority != 0 {
-        return rank.takes_turns.then_some(TURN_NS);
+        return rank.takes_turns.then(|| ROUND_ROBIN_MS.get() * 1_000_000);
     }
     let mut slice = SLICE_NS;
     for _ in 0..rank.nice.unsigned_abs() {
@@ -213,6 +211,6 @@ mod tests {
         assert_eq!((nice(1), nice(-1)), (3_200_000, 5_000_000));
         assert_eq!((nice(19), nice(-20)), (SHORTEST_NS, LONGEST_NS));
         assert_eq!(slice(of(1)), None);
-        assert_eq!(slice(Rank { takes_turns: true, ..of(1) }), Some(TURN_NS));
+        assert_eq!(slice(Rank { takes_turns: true, ..of(1) }), Some(100_000_000));
     }
 }

@@ -90,6 +90,8 @@ static ALL_PAGES: AtomicU64 = AtomicU64::new(0);
 /// All segments of a namespace.
 pub struct Segments(SpinLock<Table<Segment>>);
 
+next_id!(Segments);
+
 impl Default for Segments {
     fn default() -> Segments {
         Segments(SpinLock::new(Table::new()))
@@ -130,7 +132,7 @@ fn make(id: i32, key: i32, size: u64) -> Result<Segment> {
     let path = format!("/SYSV{:08x} (deleted)", key as u32).into_bytes();
     ALL_PAGES.fetch_add(size.div_ceil(PAGE), Ordering::Relaxed);
     Ok(Segment {
-        file: Arc::new(MappedFile { source, path, device, inode: id as u64 }),
+        file: Arc::new(MappedFile { source, path, device, inode: id as u64, place: None, is_writable: true }),
         size,
         attached: AtomicU64::new(0),
         detached: AtomicU64::new(0),

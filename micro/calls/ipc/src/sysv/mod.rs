@@ -2,6 +2,20 @@
 //! System V IPC (sysvipc(7)): what shared memory, semaphore sets and message queues have in common, which is how they
 //! are found and who may use them.
 
+/// [`NextId`] of a namespace's objects.
+macro_rules! next_id {
+    ($objects:ty) => {
+        impl super::NextId for $objects {
+            fn next_id() -> Option<i32> {
+                ipc::of_here::<$objects>().0.lock().next
+            }
+            fn set_next_id(id: i32) {
+                ipc::of_here::<$objects>().0.lock().next = Some(id);
+            }
+        }
+    };
+}
+
 pub mod memory;
 pub mod queues;
 pub mod semaphores;
@@ -108,11 +122,28 @@ struct Table<T> {
     /// The index of the last one that was made, and how often the indexes were gone through: an id comes back as late as can be.
     last_index: i32,
     rounds: i32,
+    /// What the next object is to have (kernel.msg_next_id and its like).
+    next: Option<i32>,
+}
+
+/// Objects of a family in a namespace, the id of whose next one can be chosen.
+pub trait NextId {
+    /// `None` where the next one gets any id.
+    fn next_id() -> Option<i32>;
+    /// Of the caller's namespace. Its index is at least the id's: the first that is free.
+    fn set_next_id(id: i32);
 }
 
 impl<T> Table<T> {
     const fn new() -> Table<T> {
-        Table { objects: Map::new(), ids: Map::new(), keys: Map::new(), last_index: -1, rounds: 0 }
+        Table {
+            objects: Map::new(),
+            ids: Map::new(),
+            keys: Map::new(),
+            last_index: -1,
+            rounds: 0,
+            next: None,
+        }
     }
 
     fn by_id(&self, id: i32) -> Result<&Object<T>> {
@@ -153,17 +184,18 @@ impl<T> Table<T> {
     fn free_index(&self) -> Option<i32> {
         let used = self.objects.len() as i32;
         let end = (used + used / 2).clamp(LEAST_INDEXES, INDEXES);
-        let free = |from: i32, end: i32| {
-            let mut index = from;
-            for (used, _) in self.ids.range(&index..) {
-                if *used != index {
-                    break;
-                }
-                index += 1;
+        self.free_between(self.last_index + 1, end).or_else(|| self.free_between(0, self.last_index + 1))
+    }
+
+    fn free_between(&self, from: i32, end: i32) -> Option<i32> {
+        let mut index = from;
+        for (used, _) in self.ids.range(&index..) {
+            if *used != index {
+                break;
             }
-            (index < end).then_some(index)
-        };
-        free(self.last_index + 1, end).or_else(|| free(0, self.last_index + 1))
+            index += 1;
+        }
+        (index < end).then_some(index)
     }
 
     /// What the *get calls do: finds the object with the key, which `fits` must agree to, or makes one.
@@ -192,11 +224,17 @@ impl<T> Table<T> {
         if self.objects.len() >= most {
             return Err(ENOSPC);
         }
-        let index = self.free_index().ok_or(ENOSPC)?;
-        let sequence = match index <= self.last_index {
+        let chosen = self.next.take();
+        let index = match chosen {
+            Some(id) => self.free_between(id % INDEXES, INDEXES),
+            None => self.free_index(),
+        };
+        let index = index.ok_or(ENOSPC)?;
+        let sequence = match chosen {
+            Some(id) => id / INDEXES,
             // The highest sequence number keeps the id positive.
-            true => (self.rounds + 1) % (i32::MAX / INDEXES),
-            false => self.rounds,
+            None if index <= self.last_index => (self.rounds + 1) % (i32::MAX / INDEXES),
+            None => self.rounds,
         };
         let id = sequence * INDEXES + index;
         let value = Arc::new(make(id)?);
@@ -208,7 +246,9 @@ impl<T> Table<T> {
         let mode = flags & 0o777;
         let sequence = sequence as u16;
         let permissions = Permissions { key, uid, gid, creator_uid: uid, creator_gid: gid, mode, sequence };
-        (self.last_index, self.rounds) = (index, i32::from(sequence));
+        if chosen.is_none() {
+            (self.last_index, self.rounds) = (index, i32::from(sequence));
+        }
         self.objects.insert(id, Object { permissions, value });
         self.ids.insert(index, id);
         if key != IPC_PRIVATE {

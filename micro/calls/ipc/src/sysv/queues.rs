@@ -53,6 +53,8 @@ struct Queue {
 /// All queues of a namespace.
 pub struct Queues(SpinLock<Table<Queue>>);
 
+next_id!(Queues);
+
 impl Default for Queues {
     fn default() -> Queues {
         Queues(SpinLock::new(Table::new()))

@@ -71,6 +71,8 @@ static ALL_SEMAPHORES: AtomicU64 = AtomicU64::new(0);
 /// All sets of a namespace.
 pub struct Sets(SpinLock<Table<Set>>);
 
+next_id!(Sets);
+
 impl Default for Sets {
     fn default() -> Sets {
         Sets(SpinLock::new(Table::new()))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Core files (core(5)): what is left of a process that a signal ended, as an ELF file `core` in its working directory. It has
+//! Core files (core(5)): what is left of a process that a signal ended, as an ELF file whose path `core_name` tells. It has
 //! the registers of the thread that got the signal; other threads are only in its memory.
 
+use super::core_name;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,7 +22,6 @@ use vfs::{Resolve, Walk, ops};
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Linux' `min_coredump` of ELF: a smaller limit is none.
 const SMALLEST: u64 = PAGE;
-const NAME: &[u8] = b"core";
 const O_WRONLY: u32 = 1;
 const O_CREAT: u32 = 0o100;
 const O_NONBLOCK: u32 = 0o4000;
@@ -46,19 +46,22 @@ pub fn dump(task: &Task, frame: &TrapFrame, info: &SigInfo) -> bool {
     if limit < SMALLEST || !task.process.settings.lock().may_be_dumped() {
         return false;
     }
-    let (Ok(file), Some(space)) = (open(), task.process.space()) else { return false };
+    let (Ok(file), Some(space)) = (open(task, info), task.process.space()) else {
+        return false;
+    };
     // A file that is full, or at its limit, is one all the same.
     let _ = write(&Output { file: &file, limit, task }, &space, frame, info);
     true
 }
 
 /// A regular file of the user's that has no other name, empty.
-fn open() -> Result<Arc<dyn File>> {
+fn open(task: &Task, info: &SigInfo) -> Result<Arc<dyn File>> {
+    let name = &core_name::path(task, info.signal())?[..];
     let files = files::current();
-    let (root, start, who) = (files.root(), files.start(AT_FDCWD, NAME)?, files::credentials());
+    let (root, start, who) = (files.root(), files.start(AT_FDCWD, name)?, files::credentials());
     let walk = Walk { root: &root, start: &start, who: &who, resolve: Resolve::default() };
     let flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOFOLLOW;
-    let dentry = ops::open(&walk, NAME, flags, 0o600)?.dentry;
+    let dentry = ops::open(&walk, name, flags, 0o600)?.dentry;
     let stat = dentry.inode().stat()?;
     if stat.kind != FileType::Regular || stat.links != 1 || stat.uid != who.uid {
         return Err(EPERM);

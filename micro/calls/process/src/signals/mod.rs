@@ -8,6 +8,7 @@
 
 mod action;
 mod core_file;
+pub mod core_name;
 mod crash;
 mod deliver;
 mod exception;

@@ -465,7 +465,8 @@ impl Interfaces {
         let range = match interface.kind {
             // A device is told by its host.
             Kind::Device => MIN_MTU..=interface.mtu.max(1500),
-            Kind::Loopback => 0..=crate::ip::LOOPBACK_MTU + 1,
+            // `Stack::set_loopback_mtu` has looked at it.
+            Kind::Loopback => 0..=i32::MAX as usize,
             _ => MIN_MTU..=MAX_MTU,
         };
         if !range.contains(&mtu) {

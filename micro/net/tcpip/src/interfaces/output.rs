@@ -59,7 +59,7 @@ impl Interfaces {
             next_hop,
             loopback: is_loopback,
             mtu: match (is_loopback, route.mtu as usize) {
-                (true, _) => LOOPBACK_MTU,
+                (true, _) => interface.mtu.min(LOOPBACK_MTU),
                 (false, 0) => interface.mtu,
                 (false, mtu) => mtu.clamp(super::MIN_MTU, interface.mtu),
             },

@@ -62,6 +62,7 @@ impl Stack {
             let place = Place { net: Arc::downgrade(net), backlog: Arc::new(Backlog::default()) };
             let mut new = Interfaces::new(place)?;
             new.notices.listeners = net.listeners.clone();
+            new.set_mtu(super::LOOPBACK, self.ip.lo.mtu as usize)?;
             if let Some(info) = self.ip.info {
                 new.add_device(info.mac, info.mtu)?;
                 if let Some(configuration) = self.ip.configuration {

@@ -134,7 +134,7 @@ impl Ip {
     }
 
     pub(crate) fn is_own6(&self, number: Ipv4Addr) -> bool {
-        number == crate::families::LOOPBACK6 && self.lo.is_up
+        number == crate::families::LOOPBACK6 && self.lo.has_address6()
             || self.v6.as_ref().is_some_and(|v6| v6.addresses.has_number(number))
     }
 

@@ -254,8 +254,13 @@ impl DatagramSocket {
             let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
             let remote = socket.remote.ok_or(ENOTCONN)?;
             let route = s.ip.route(*remote.ip()).map_err(|_| ENOTCONN)?;
-            let shorter = if is_v6(*remote.ip()) && !route.loopback { 20 } else { 0 };
-            Ok(from_int((route.mtu + shorter) as i64))
+            // Of loopback Linux tells the interface's, up to the largest packet of IPv4.
+            let mtu = match (is_v6(*remote.ip()), route.loopback) {
+                (true, true) => s.ip.lo.mtu as usize,
+                (true, false) => route.mtu + 20,
+                (false, _) => route.mtu,
+            };
+            Ok(from_int(mtu as i64))
         })
     }
 }

@@ -209,6 +209,9 @@ impl Domain {
                 }
                 let (ip, families) = match meaning(&v6) {
                     Meaning::Any => (Ipv4Addr::UNSPECIFIED, families),
+                    Meaning::Own if !anywhere && !net.look(|s| s.ip.is_own(LOOPBACK6)) => {
+                        return Err(EADDRNOTAVAIL);
+                    }
                     Meaning::Own => (LOOPBACK6, Families::V6),
                     Meaning::Mapped(_) if !families.v4 => return Err(EINVAL),
                     Meaning::Mapped(v4) if is_v6(v4) => return Err(EADDRNOTAVAIL),

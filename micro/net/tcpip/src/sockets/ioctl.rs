@@ -169,7 +169,7 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> {
         queue_length: 1000,
         address: stack.ip.lo.has_address.then_some(Ipv4Addr::LOCALHOST),
         prefix: 8,
-        mtu: crate::ip::LOOPBACK_MTU + 1,
+        mtu: stack.ip.lo.mtu as usize,
         mac: [0; 6],
         flags: IFF_LOOPBACK | if stack.ip.lo.is_up { IFF_UP | IFF_RUNNING | IFF_LOWER_UP } else { 0 },
         traffic: Traffic {
@@ -251,8 +251,17 @@ pub fn interface(net: &Arc<Net>, command: u32, argument: u64) -> Result<usize> {
         | linux::SIOCGIFMETRIC
         | linux::SIOCGIFHWADDR
         | SIOCGIFTXQLEN => {}
-        linux::SIOCSIFFLAGS | linux::SIOCSIFADDR | linux::SIOCSIFNETMASK | linux::SIOCSIFMTU => {
+        linux::SIOCSIFFLAGS | linux::SIOCSIFADDR | linux::SIOCSIFNETMASK => {
             return UserPtr::<[u8; IFREQ]>::new(argument).read().and(Err(EPERM));
+        }
+        linux::SIOCSIFMTU => {
+            let request = UserPtr::<[u8; IFREQ]>::new(argument).read()?;
+            let is_loopback = request[..16].split(|byte| *byte == 0).next() == Some(b"lo");
+            if !is_loopback || !api_socket::may_administer() {
+                return Err(EPERM);
+            }
+            let mtu = i32::from_ne_bytes([request[16], request[17], request[18], request[19]]);
+            return net.act(|stack, _| stack.set_loopback_mtu(mtu.into())).map(|()| 0);
         }
         SIOCETHTOOL | SIOCGMIIPHY | SIOCGMIIREG | SIOCBONDINFOQUERY => {
             return device_request(net, command, argument);

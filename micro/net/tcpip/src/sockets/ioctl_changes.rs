@@ -87,7 +87,7 @@ fn interface(net: &Arc<Net>, command: u32, request: &[u8; IFREQ]) -> Result<()> 
             }
             SIOCSIFADDR if address(value)? == Ipv4Addr::LOCALHOST => Ok(()),
             SIOCSIFNETMASK if address(value)? == Ipv4Addr::new(255, 0, 0, 0) => Ok(()),
-            SIOCSIFMTU if number == crate::ip::LOOPBACK_MTU as i32 + 1 => Ok(()),
+            SIOCSIFMTU => net.act(|stack, _| stack.set_loopback_mtu(number.into())),
             _ => Err(EOPNOTSUPP),
         };
     }

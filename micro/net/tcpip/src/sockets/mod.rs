@@ -4,6 +4,7 @@
 
 mod datagram;
 mod domain;
+pub(crate) mod fast_open;
 pub mod interface_flags;
 mod ioctl;
 #[cfg(feature = "interfaces")]
@@ -48,17 +49,28 @@ impl Family for Inet {
         Some(self.0.clone())
     }
 
-    #[cfg(feature = "interfaces")]
-    fn set(&self, name: &str, value: i64) -> Result<()> {
-        if name != "ip_forward" || self.1 != Domain::V4 {
+    fn set_text(&self, name: &str, text: &str) -> Result<()> {
+        if name != "tcp_fastopen_key" || self.1 != Domain::V4 {
             return Err(ENOENT);
         }
-        self.0.look(|stack| {
-            stack.change_interfaces(&self.0, |all| {
-                all.forwards = value != 0;
-                Ok(())
-            })
-        })
+        let keys = fast_open::Keys::parse(text)?;
+        self.0.look(|stack| stack.fast_open = Some(keys));
+        Ok(())
+    }
+
+    fn set(&self, name: &str, value: i64) -> Result<()> {
+        match name {
+            _ if self.1 != Domain::V4 => Err(ENOENT),
+            "lo_mtu" => self.0.act(|stack, _| stack.set_loopback_mtu(value)),
+            #[cfg(feature = "interfaces")]
+            "ip_forward" => self.0.look(|stack| {
+                stack.change_interfaces(&self.0, |all| {
+                    all.forwards = value != 0;
+                    Ok(())
+                })
+            }),
+            _ => Err(ENOENT),
+        }
     }
 
     fn table(&self, name: &str) -> Option<String> {

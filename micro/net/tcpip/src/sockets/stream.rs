@@ -2,6 +2,7 @@
 //! AF_INET and AF_INET6, SOCK_STREAM.
 
 use super::domain::{Call, Domain, SocketDomain};
+use super::fast_open::{Keys, TCP_FASTOPEN_KEY};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::{IPPROTO_TCP, ioctl, message, options};
@@ -13,6 +14,7 @@ use crate::tcp::calls::{Bytes, Push};
 use crate::tcp::connection::{Connection, Settings, State};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Sink, Source};
@@ -41,6 +43,8 @@ pub struct StreamSocket {
     /// TCP_INQ: a message says how much is left to read.
     tells_queue: AtomicBool,
     zero_copy: ZeroCopy,
+    /// TCP_FASTOPEN_KEY.
+    fast_open: SpinLock<Option<Box<Keys>>>,
     closed: AtomicBool,
 }
 
@@ -77,6 +81,7 @@ impl StreamSocket {
             low_water: AtomicU32::new(1),
             tells_queue: AtomicBool::new(false),
             zero_copy: ZeroCopy::default(),
+            fast_open: SpinLock::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -410,6 +415,17 @@ impl Socket for StreamSocket {
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
             return self.common.lock().bind_to(ioctl::device(&self.net, value)?);
         }
+        match (level as u32, name as u32) {
+            (IPPROTO_TCP, TCP_FASTOPEN_KEY) => {
+                let keys = Keys::from_bytes(value)?;
+                let new = api_alloc::try_box(keys).map_err(|_| ENOMEM)?;
+                *self.fast_open.lock() = Some(new);
+                return Ok(());
+            }
+            // Listeners need a key from now on.
+            (IPPROTO_TCP, linux::TCP_FASTOPEN) => self.net.look(|s| s.need_fast_open_keys()),
+            _ => {}
+        }
         let removes_clamp = (level as u32, name as u32) == (IPPROTO_TCP, linux::TCP_WINDOW_CLAMP)
             && api_socket::options::int(value) == Ok(0);
         if removes_clamp && !self.is_closed() {
@@ -441,6 +457,11 @@ impl Socket for StreamSocket {
         }
         if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.get_ipv6(name as u32);
+        }
+        if (level as u32, name as u32) == (IPPROTO_TCP, TCP_FASTOPEN_KEY) {
+            // Those of the network are not told.
+            let own = self.fast_open.lock().as_deref().copied();
+            return Ok(own.map_or_else(Vec::new, Keys::to_bytes));
         }
         if let Some(value) = self.kept.lock().value(true, level, name) {
             return Ok(value);

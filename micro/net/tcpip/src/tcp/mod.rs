@@ -522,6 +522,23 @@ impl Tcp {
         [self.wheel.next_ns(), time_wait, self.retry_at].into_iter().flatten().min()
     }
 
+    /// Numbers that nobody outside can guess, the same one each time.
+    pub fn secret(&self, number: u64) -> u64 {
+        let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        self.secrets.prf(9, &Tuple { local: nobody, remote: nobody }, number)
+    }
+
+    /// The way to some destinations takes less: `mtu` says how much, or `None` where nothing changed.
+    pub fn narrow(&mut self, mtu: impl Fn(Ipv4Addr) -> Option<usize>) {
+        for connection in self.sockets.values_mut().filter_map(Entry::connection_mut) {
+            if connection.is_synchronised()
+                && let Some(mtu) = mtu(*connection.tuple.remote.ip())
+            {
+                connection.reduce_mss(mtu);
+            }
+        }
+    }
+
     /// An ICMP error about a segment of ours: `seq` is the sequence number it quotes.
     pub fn icmp_error(&mut self, now: u64, tuple: &Tuple, seq: u32, error: crate::icmp::Error) {
         let _ = now;

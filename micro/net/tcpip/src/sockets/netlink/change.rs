@@ -365,15 +365,17 @@ fn set_link(net: &Arc<Net>, caller: &Caller<'_>, index: u32, link: &Link<'_>) ->
     done
 }
 
-/// The loopback interface may go down and up.
+/// The loopback interface may go down and up, and have another MTU.
 fn set_loopback(stack: &mut Stack, link: &Link<'_>) -> Result<()> {
     let is_same_name = link.name.is_none_or(|name| name == Name::new("lo"));
-    let is_same_size = link.mtu.is_none_or(|mtu| mtu as usize == crate::ip::LOOPBACK_MTU + 1);
-    if !is_same_name || !is_same_size || link.mac.is_some() || link.master.is_some_and(|master| master != 0) {
+    if !is_same_name || link.mac.is_some() || link.master.is_some_and(|master| master != 0) {
         return Err(EOPNOTSUPP);
     }
     if link.namespace_fd.is_some() || link.namespace_pid.is_some() {
         return Err(EINVAL);
+    }
+    if let Some(mtu) = link.mtu {
+        stack.set_loopback_mtu(mtu.into())?;
     }
     if link.change & IFF_UP != 0 {
         stack.ip.lo.set_up(link.flags & IFF_UP != 0);

@@ -15,7 +15,11 @@ use core::net::Ipv4Addr;
 pub(super) fn change(net: &Arc<Net>, _: &Caller<'_>, kind: u16, flags: u16, request: &[u8]) -> Result<()> {
     match kind {
         RTM_NEWLINK if net.look(|s| changes_nothing(s, request)) => Ok(()),
-        RTM_NEWLINK if net.look(|s| s.ip.lo.can_change) => net.look(|s| set_link(s, request)),
+        RTM_NEWLINK if net.look(|s| s.ip.lo.can_change) => net.act(|s, _| set_link(s, request)),
+        RTM_NEWLINK if mtu_of_loopback(request).is_some() => {
+            let mtu = mtu_of_loopback(request).ok_or(EINVAL)?;
+            net.act(|stack, _| stack.set_loopback_mtu(mtu.into()))
+        }
         // No interface comes or goes.
         RTM_DELLINK => {
             let is_there =
@@ -47,6 +51,17 @@ fn changes_nothing(stack: &Stack, request: &[u8]) -> bool {
     request.len() == 32 && interfaces(stack).find(is_one).is_some_and(is_so)
 }
 
+/// RTM_NEWLINK that asks the loopback interface for another MTU, and for nothing else.
+fn mtu_of_loopback(request: &[u8]) -> Option<u32> {
+    const IFLA_MTU: u16 = 4;
+    let info = request.get(16..32)?;
+    let index = i32::from_ne_bytes(*info[4..].first_chunk()?);
+    let change = u32::from_ne_bytes(*info[12..].first_chunk()?);
+    let is_alone = index == crate::multicast::LOOPBACK && change == 0 && request.len() == 32 + 8;
+    let value: &[u8; 4] = attribute(request, 32, &[IFLA_MTU]).filter(|_| is_alone)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*value))
+}
+
 /// RTM_NEWLINK of a network whose loopback interface is all it has: it may be brought up, and down again.
 fn set_link(stack: &mut Stack, request: &[u8]) -> Result<()> {
     let Some([_, index, flags, change]) =
@@ -58,7 +73,10 @@ fn set_link(stack: &mut Stack, request: &[u8]) -> Result<()> {
     if i32::from_ne_bytes(*index) != crate::multicast::LOOPBACK {
         return Err(ENODEV);
     }
-    // Other flags, and attributes, would be another interface's.
+    if let Some(mtu) = mtu_of_loopback(request) {
+        return stack.set_loopback_mtu(mtu.into());
+    }
+    // Other flags, and other attributes, would be another interface's.
     if change & !IFF_UP != 0 || request.len() > 32 {
         return Err(EOPNOTSUPP);
     }
