@@ -62,7 +62,7 @@ const LEVELS: [Level; 11] = [
 
 /// Levels of the plan that no program of these is at yet.
 const NOT_YET: [(&str, &str); 2] = [
-    ("static with profile", "not there yet: a link takes no profile"),
+    ("static with profile", "not measured in turns yet: --profile-use takes a profile of a load of yours"),
     ("raw", "these programs use sockets; the raw network device is for programs made for it (bench raw)"),
 ];
 

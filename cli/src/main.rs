@@ -8,6 +8,7 @@ mod backtrace;
 mod boot;
 mod built;
 mod connect;
+mod counters;
 mod detach;
 mod disk;
 mod fault;

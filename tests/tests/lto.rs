@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs that are optimised with their kernel at the link (`--static --lto`): they do what they do on Linux.
+//! Programs that are optimised with their kernel at the link (`--static --lto`), and for a profile of a machine (`--profile-use`):
+//! they do what they do on Linux.
 
 use std::{fs, process::Command};
 use unilith_tests::{
@@ -50,6 +51,39 @@ fn what_cannot_be_optimised_with_its_kernel_is_refused_with_the_reason() {
     let other = unilith.path("other").display().to_string();
     finish(&mut unilith.command(&["cc", "--libc", "glibc", "-o", &other, &source]), BUILD_KERNEL).ok();
     run(&unilith, &["--static", "--lto", &other]).fails_with(&["--lto is for programs in C with musl"]);
+}
+
+#[test]
+fn what_is_no_profile_is_refused_before_anything_is_built() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile_text(&unilith, &["--lto"], HELLO);
+    let file = |name: &str, text: &str| {
+        let path = unilith.path(name).display().to_string();
+        fs::write(&path, text).expect("a file");
+        path
+    };
+    let begins = "# unilith, program: 1\n# unilith, kernel: 2\n# unilith, functions: 1\n:ir\n";
+    let whole = file("whole", &format!("{begins}main\n5\n1\n3\n\n"));
+    run(&unilith, &["--profile-use", &whole, &program]).fails_with(&["--profile-use", "add --static --lto"]);
+    let link = |flags: &[&str]| run(&unilith, &[&["--static"][..], flags, &[&program]].concat());
+    link(&["--profile-use", &whole]).fails_with(&["--profile-use", "add --static --lto"]);
+    link(&["--lto=count", "--profile-use", &whole]).fails_with(&["leave out =count"]);
+    let absent = unilith.path("absent").display().to_string();
+    link(&["--lto", "--profile-use", &absent]).fails_with(&["cannot read", &absent]);
+    let other = file("other", "<svg>");
+    link(&["--lto", "--profile-use", &other])
+        .fails_with(&[&other, "no profile of `unilith profile --format counts`"]);
+    let short = file("short", &format!("{begins}main\n5\n2\n3\n\n"));
+    link(&["--lto", "--profile-use", &short]).fails_with(&[&short, "damaged at line 9"]);
+    let endless = unilith.path("endless");
+    let file = fs::File::create(&endless).expect("a file");
+    file.set_len(1 << 40).expect("a file without blocks");
+    link(&["--lto", "--profile-use", &endless.display().to_string()])
+        .fails_with(&["no profile has more than"]);
+    unilith.run(&["profile", "nobody", "--format", "counts"]).fails_with(&["nobody"]);
 }
 
 /// A kernel is compiled to bitcode once, in minutes, and each link takes another one.
@@ -148,5 +182,53 @@ mod long {
             assert!(!names.contains(name), "{name}");
         }
         assert!(optimised * 100 <= plain * 103, "{optimised} bytes with --lto, {plain} without");
+    }
+
+    #[test]
+    #[ignore = "compiles a kernel to bitcode and optimises it anew for each program"]
+    fn a_profile_of_a_running_machine_is_used_by_the_next_link_and_by_no_other() {
+        if is_skipped_without_micro(STATIC) {
+            return;
+        }
+        let unilith = Unilith::new();
+        // It works, says so, and stays until it is stopped.
+        let text = "#include <stdio.h>\n#include <unistd.h>\n\
+            static int often(int n) { return n % 7 == 3 ? n * 5 : n + 1; }\n\
+            int main(int count, char **words) { long sum = 0; (void)words;\n\
+                for (int n = 0; n < 10000; n++) sum += often(n) + (getppid() < 0);\n\
+                printf(\"%ld\\n\", sum); fflush(stdout); if (count == 1) pause(); return 0; }\n";
+        let program = compile_text(&unilith, &["--lto"], text);
+        let machine = tested_machine();
+        let start = |how: &[&str]| {
+            let words = ["run", "-d", "--static", "--network", "none", "--machine", &machine];
+            let words = [&words[..], how, &[&program]].concat();
+            let ran = finish(&mut unilith.command(&words), BUILD_KERNEL).ok();
+            let started = unilith.machine(ran.out.trim());
+            unilith_tests::eventually("the program has worked", || {
+                unilith.run(&["logs", &started.id]).out.contains('\n')
+            });
+            started
+        };
+        let plain = start(&[]);
+        unilith
+            .run(&["profile", &plain.id, "--format", "counts"])
+            .fails_with(&["counts nothing", "--static --lto=count"]);
+        let counting = start(&["--lto=count"]);
+        let counts = unilith.run(&["profile", &counting.id, "--format", "counts"]).ok().out;
+        let said = unilith.run(&["logs", &counting.id]).out;
+        // Of the program and of its kernel.
+        let has_run = |name: &str| {
+            let mut functions = counts.split("\n\n").filter(|function| function.contains(name));
+            functions.any(|function| function.lines().any(|line| line == "10000"))
+        };
+        assert!(has_run("main\n") && has_run("getppid"), "{counts:.2000}");
+        let profile = unilith.path("program.counts").display().to_string();
+        fs::write(&profile, &counts).expect("a file");
+        let used = ["--static", "--lto", "--profile-use", &profile];
+        let link = |words: &[&str]| run(&unilith, &[&used[..], words].concat());
+        let optimised = link(&[&program, "end"]).ok();
+        assert_eq!(optimised.out.trim(), said.trim(), "{optimised}");
+        let other = compile_text(&unilith, &["--lto"], HELLO);
+        link(&[&other]).fails_with(&["--profile-use", "another build of the program", "--lto=count"]);
     }
 }

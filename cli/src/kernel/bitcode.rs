@@ -27,13 +27,18 @@ pub struct Bitcode {
 /// What rustc calls the module that it is about to optimise, with `-C save-temps`.
 const MODULE: &str = ".lto.after-restriction.bc";
 
-/// The kernel's bitcode, from the cache or newly compiled with the profile of the platform's kernel.
-pub fn bitcode(platform: Platform, features: &[&str], progress: &Progress) -> Result<Bitcode> {
+/// The kernel's bitcode, from the cache or newly compiled with the profile of the platform's kernel; `for_speed`: of process
+/// machines' kernel, for an optimiser that learns from counts what is to be small.
+pub fn bitcode(
+    platform: Platform,
+    features: &[&str],
+    for_speed: bool,
+    progress: &Progress,
+) -> Result<Bitcode> {
+    let feature = if platform.is_process() { "plat-process" } else { "plat-pc" };
     // The levels are those of the profiles in Cargo.toml.
-    let (profile, feature, level) = match platform.is_process() {
-        true => ("kernel-process", "plat-process", "O3"),
-        false => ("kernel", "plat-pc", "Oz"),
-    };
+    let (profile, level) =
+        if for_speed || platform.is_process() { ("kernel-process", "O3") } else { ("kernel", "Oz") };
     let features: Vec<&str> = features.iter().copied().chain([feature, "linked"]).collect();
     let library = |module: &Path| module.with_file_name("kernel.a");
     let recipe = format!("{profile} {}", include_str!("bitcode.rs"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith profile`: where a running machine spends its time, as a flame graph.
 
+use crate::counters;
 use crate::fault::{Fault, Result, file};
 use crate::session;
 use crate::tracing::{self, Follow, Machinery, Output as Written, Stop};
@@ -18,6 +19,7 @@ Examples:
   unilith profile redis
   unilith profile redis -d 30 -F 499 -o redis.svg
   unilith profile redis --format folded > before.folded
+  unilith profile redis --format counts > redis.counts
 
 Only busy time is sampled. Frames of the kernel have a colour of their own, and in text
 end with _[k]; callers that cannot be known are one frame, [callers unknown]. docs/how-to/profile.md shows how to read it.")]
@@ -30,10 +32,11 @@ pub struct Args {
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99,
         value_parser = clap::value_parser!(u32).range(i64::from(*profile::RATES.start())..=i64::from(*profile::RATES.end())))]
     frequency: u32,
-    /// Write to this file; `-` is standard output [default: MACHINE.svg, folded stacks to standard output]
+    /// Write to this file; `-` is standard output [default: MACHINE.svg; folded stacks and counts to standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// svg: a flame graph; folded: a line for each stack, for other tools
+    /// svg: a flame graph; folded: a line for each stack, for other tools; counts: of a machine of --static --lto=count,
+    /// how often its branches were taken so far, for --profile-use
     #[arg(long, value_name = "FORMAT", default_value = "svg")]
     format: Format,
 }
@@ -42,6 +45,7 @@ pub struct Args {
 enum Format {
     Svg,
     Folded,
+    Counts,
 }
 
 /// Where the profile goes.
@@ -61,7 +65,7 @@ impl Output {
         let path = match (&args.output, args.format) {
             (Some(path), _) => path.clone(),
             (None, Format::Svg) => PathBuf::from(format!("{machine}.svg")),
-            (None, Format::Folded) => return Ok(Output::Standard),
+            (None, Format::Folded | Format::Counts) => return Ok(Output::Standard),
         };
         if path.as_os_str() == "-" {
             return Ok(Output::Standard);
@@ -111,6 +115,9 @@ impl Output {
 }
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
+    if args.format == Format::Counts {
+        return write_counts(store, args);
+    }
     let machine = session::find(store, &args.machine)?;
     let client = session::connect(&machine)?;
     let output = Output::open(args, &machine.spec.name)?;
@@ -125,6 +132,15 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
             Err(fault)
         }
     }
+}
+
+/// What the machine has counted so far: read from outside, so nothing is sampled and nothing waits.
+fn write_counts(store: &Store, args: &Args) -> Result<u8> {
+    let machine = store.find(&args.machine)?;
+    let profile = counters::take(&machine)?;
+    let path = Output::open(args, &machine.spec.name)?.write(profile.text().as_bytes())?;
+    eprintln!("{} of {} functions have run: {path}", profile.ran(), profile.functions());
+    Ok(0)
 }
 
 /// The profile, and what is to be said of it.
@@ -173,7 +189,7 @@ fn take(
         (100.0 * busy).min(100.0)
     );
     let bytes = match args.format {
-        Format::Folded => profile.folded().into_bytes(),
+        Format::Folded | Format::Counts => profile.folded().into_bytes(),
         Format::Svg => {
             let why = |e| Fault::new(format!("cannot draw the flame graph: {e}"));
             profile.flame_graph(&machine.spec.name, &said).map_err(why)?

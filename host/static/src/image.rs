@@ -97,13 +97,14 @@ impl Workshop {
                     }
                     (Kernel::Object(object), _) => {
                         write(&program, &objects)?;
-                        Sides { kernel: object.to_path_buf(), program: program.clone() }
+                        Sides { kernel: object.to_path_buf(), program: program.clone(), says: String::new() }
                     }
                 };
                 // With what it makes sockets of, as long as nobody knows that it makes none.
                 let starts = new.join("starts-kernel.o");
                 let has = exported(&read(&sides.kernel)?)?;
                 let names = names_of(&[(C_LIBRARY_NAMES, &inputs[2]), (ALLOCATOR_NAMES, &inputs[6])], new)?;
+                let names = sides.says.clone() + &names;
                 let start = |uses: &dyn Fn(&str) -> bool| {
                     assemble(&new.join("starts.s"), &(starts_of(&has, uses) + &names), &starts)
                 };

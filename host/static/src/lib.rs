@@ -6,7 +6,7 @@
 //! | [`Workshop::libc`] | musl from Debian's source, whose system calls are calls of functions (`micro/libc/musl`) |
 //! | [`Workshop::glibc`] | or Debian's glibc, whose system calls become calls of functions (`syscalls.rs`) |
 //! | [`Workshop::compile`] | `unilith cc`: a compiler. What it links is an ordinary program of Linux, with its objects beside it |
-//! | [`Lto`] | both sides optimised at the link, from bitcode (`--lto`) |
+//! | [`Lto`] | both sides optimised at the link, from bitcode (`--lto`), for a profile too (`--profile-use`) |
 //! | [`Workshop::link`] | those objects, the C library and the kernel, in one link |
 //! | [`size`] | what such an image is made of |
 //!
@@ -17,6 +17,7 @@ pub mod anatomy;
 mod archive;
 mod bitcode;
 mod compile;
+pub mod counts;
 mod flavour;
 mod glibc;
 pub mod graph;
@@ -27,6 +28,7 @@ mod libc;
 mod lto;
 mod malloc;
 pub mod owner;
+pub mod profile;
 mod reach;
 mod relax;
 pub mod size;
@@ -39,7 +41,7 @@ pub use compile::{LTO, Outcome};
 pub use flavour::{Flavour, Language, Libc, Objects, objects_of};
 pub use image::Linked;
 pub use kernel::RECIPE;
-pub use lto::{Kernel, Lto};
+pub use lto::{How, Kernel, Lto};
 pub use malloc::{Malloc, RECIPE as MALLOC_RECIPE};
 
 use std::{

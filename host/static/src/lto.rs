@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Link-time optimisation of a program and its kernel.
+//! Link-time optimisation of a program and its kernel, with or without a profile.
 //!
 //! Both come as LLVM's bitcode: the program's C from clang (`unilith cc --lto`), the kernel's Rust from rustc. The linker of Rust's
 //! toolchain has the LLVM that reads both, and runs the passes that are named here. Each side is one module, for each has its own
 //! half of the address space, names and constants. The program is optimised first: the system calls that are then left in it and its C
 //! library decide which handlers the kernel's module keeps, and all others are removed before the kernel is optimised.
+//!
+//! An image can count how often its branches are taken (`--lto=count`, `counts.rs`), and the next link can be optimised for these
+//! counts (`--profile-use`, `profile.rs`). The passes before counting are the same both times, so that a function which counted has the
+//! same control flow where its counts are used.
 
 use crate::{
     Result, StaticError, Workshop, archive, bitcode, command, compile,
     kernel::{all_names, hide, without_kernel},
     key,
     libc::Libc,
+    profile::Identity,
     run, write,
 };
 use object::{Object as _, ObjectSymbol as _};
@@ -22,6 +27,16 @@ use std::{
 /// What decides what is made of bitcode: an image that is kept was made by this.
 const RECIPE: &str = include_str!("lto.rs");
 
+/// What optimisers do beyond optimising.
+#[derive(Clone, Copy, Debug)]
+pub enum How<'a> {
+    Plain,
+    /// Each function counts how often its branches are taken. The image says what it is by this.
+    Count(&'a Identity),
+    /// Functions are optimised for such counts: a file that [`Workshop::indexed`] made.
+    Use(&'a Path),
+}
+
 /// One link with optimisation.
 #[derive(Clone, Copy, Debug)]
 pub struct Lto<'a> {
@@ -32,6 +47,7 @@ pub struct Lto<'a> {
     pub library: &'a Path,
     /// What rustc optimises this kernel for, as LLVM names its pipelines: `O3`, or `Oz` for size.
     pub level: &'a str,
+    pub how: How<'a>,
 }
 
 /// The kernel that a program is linked with.
@@ -48,6 +64,8 @@ pub(crate) struct Sides {
     /// A file named `kernel.o`.
     pub kernel: PathBuf,
     pub program: PathBuf,
+    /// Assembly of sections in which the image says what it is.
+    pub says: String,
 }
 
 /// Functions of the kernel that nobody but the program calls, and only through the entries of `micro/kernel/src/linked.s`.
@@ -60,7 +78,12 @@ const ANY: &str = "any";
 impl Lto<'_> {
     /// What tells this link from others of the same objects.
     pub(crate) fn version(&self) -> Result<Vec<u8>> {
-        Ok(key([RECIPE.as_bytes(), &crate::read(self.kernel)?, self.level.as_bytes()]).into_bytes())
+        let how = match self.how {
+            How::Plain => b"plain".to_vec(),
+            How::Count(_) => b"count".to_vec(),
+            How::Use(file) => crate::read(file)?,
+        };
+        Ok(key([RECIPE.as_bytes(), &crate::read(self.kernel)?, self.level.as_bytes(), &how]).into_bytes())
     }
 
     /// Makes machine code of both sides in the folder. `others`: objects beside the program's that are linked.
@@ -73,7 +96,11 @@ impl Lto<'_> {
     ) -> Result<Sides> {
         let program = self.program(libc, objects, others, folder)?;
         let calls = calls(libc, &program, others, folder)?;
-        Ok(Sides { kernel: self.kernel_for(&calls, folder)?, program })
+        let says = match self.how {
+            How::Count(identity) => identity.assembly(),
+            How::Plain | How::Use(_) => String::new(),
+        };
+        Ok(Sides { kernel: self.kernel_for(&calls, folder)?, program, says })
     }
 
     /// Refuses a link in which these handlers are missing although the kernel has them: a call that the program makes must not become
@@ -156,7 +183,23 @@ impl Lto<'_> {
         link.args(["-mllvm", &format!("-internalize-public-api-file={}", list.display())]);
         // As rustc does: functions with the same code become one, and the table of addresses is near, and what it has need not be.
         link.args(["-mllvm", "-enable-merge-functions", "-mllvm", "-x86-relax-relocations=false"]);
-        link.arg(format!("--lto-newpm-passes=internalize,globaldce,{passes}"));
+        // Before anything is counted, or counts are used.
+        let counted = "function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>),globaldce";
+        let first = match self.how {
+            How::Plain => String::new(),
+            How::Count(_) => {
+                // Values are counted, and names compressed, by code of a library that no image has.
+                link.args(["-mllvm", "-disable-vp", "-mllvm", "-enable-name-compression=false"]);
+                format!("{counted},pgo-instr-gen,instrprof,")
+            }
+            How::Use(file) => {
+                link.args(["-mllvm", &format!("-pgo-test-profile-file={}", file.display())]);
+                // A function that has no counts is optimised without: what the profile is of was compared before.
+                link.args(["-mllvm", "-no-pgo-warn-mismatch"]);
+                format!("{counted},pgo-instr-use,require<profile-summary>,")
+            }
+        };
+        link.arg(format!("--lto-newpm-passes=internalize,globaldce,{first}{passes}"));
         run("optimising", &mut link).map(drop)
     }
 
