@@ -94,6 +94,15 @@ fn objects_shared_by_key_or_name_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn watched_files_tell_of_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {
+        return;
+    }
+    nearly_the_same("watches", &[("0", 5)], "4000");
+}
+
+#[test]
 fn memory_answers_random_calls_as_on_linux() {
     nearly_the_same("memory", &[("0", 12)], "4000");
 }

@@ -157,12 +157,15 @@ impl Target {
         if stat.kind != FileType::Directory && stat.permissions & goes != 0 {
             change.permissions = Some(stat.permissions & !goes);
         }
+        let is_changed = uid.is_some() || gid.is_some() || change.permissions.is_some();
         self.inode.set_attr(&change)?;
         if stat.kind != FileType::Directory {
             // Most files have none.
             let _ = self.inode.remove_xattr(CAPABILITIES);
         }
-        self.happened(notify::ATTRIB);
+        if is_changed {
+            self.happened(notify::ATTRIB);
+        }
         Ok(0)
     }
 

@@ -9,6 +9,7 @@ use descriptors::{Description, Moving};
 use task::call::Call;
 use task::limits::RLIM_INFINITY;
 use task::{files, signals, wait};
+use vfs::notify;
 
 pub const SIGPIPE: i32 = 13;
 const SIGXFSZ: i32 = 25;
@@ -156,6 +157,14 @@ pub fn has_read(result: Result<usize>) -> Result<usize> {
     result
 }
 
+/// The same of one that reads into pieces, which counts as an access where nothing was there to read, too (Linux' do_iter_read).
+fn has_read_pieces(description: &Description, result: Result<usize>) -> Result<usize> {
+    if result == Ok(0) {
+        description.happened(notify::ACCESS);
+    }
+    has_read(result)
+}
+
 /// The same of one that writes.
 #[inline]
 pub fn has_written(result: Result<usize>) -> Result<usize> {
@@ -185,7 +194,7 @@ pub fn readv(call: &mut Call<'_>) -> Result<usize> {
         return Err(EBADF);
     }
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    has_read(read_from(&description, &mut Sink::vectored(&segments)))
+    has_read_pieces(&description, read_from(&description, &mut Sink::vectored(&segments)))
 }
 
 pub fn writev(call: &mut Call<'_>) -> Result<usize> {
@@ -227,7 +236,7 @@ pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     check_positioned(&description, description.may_read())?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    has_read(description.read_at(offset, &mut Sink::vectored(&segments)))
+    has_read_pieces(&description, description.read_at(offset, &mut Sink::vectored(&segments)))
 }
 
 pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
@@ -262,14 +271,15 @@ pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
     let segments = read_iovec(call.arg(1), call.size(2))?;
     let mut to = Sink::vectored(&segments);
     if to.remaining() == 0 {
-        return Ok(0);
+        return has_read_pieces(&description, Ok(0));
     }
     let flags = rwf(call)?;
-    has_read(match offset {
+    let result = match offset {
         Some(offset) => description.read_at(offset, &mut to),
         None if flags & RWF_NOWAIT != 0 => description.read(&mut to),
         None => read_from(&description, &mut to),
-    })
+    };
+    has_read_pieces(&description, result)
 }
 
 /// pwritev2(2), likewise. A file does not promise to take bytes without waiting for memory.

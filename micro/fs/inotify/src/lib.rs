@@ -196,10 +196,10 @@ impl Instance {
         }))
     }
 
-    /// `EINVAL` for a mask that asks for nothing, or for what there is not.
+    /// `EINVAL` for a mask of nothing, or with what there is not. One that asks for no event but says how is one (Linux).
     pub fn check_mask(mask: u32) -> Result<()> {
         let both = IN_MASK_ADD | IN_MASK_CREATE;
-        if mask & !KNOWN != 0 || mask & ALL_EVENTS == 0 || mask & both == both {
+        if mask & !KNOWN != 0 || mask == 0 || mask & both == both {
             return Err(EINVAL);
         }
         Ok(())

@@ -151,8 +151,13 @@ pub(crate) fn linked(inode: &Arc<dyn Inode>) {
     }
 }
 
-/// A name was moved; both events of a move share a cookie.
-pub(crate) fn moved(moving: &Arc<Dentry>, from: (&Arc<Dentry>, &[u8]), to: (&Arc<Dentry>, &[u8])) {
+/// A name was moved, in place of `replaced`; both events of a move share a cookie.
+pub(crate) fn moved(
+    moving: &Arc<Dentry>,
+    from: (&Arc<Dentry>, &[u8]),
+    to: (&Arc<Dentry>, &[u8]),
+    replaced: Option<&Dentry>,
+) {
     if !is_watched() {
         return;
     }
@@ -161,5 +166,8 @@ pub(crate) fn moved(moving: &Arc<Dentry>, from: (&Arc<Dentry>, &[u8]), to: (&Arc
     let directory = if Arc::ptr_eq(from.0, to.0) { directory | SAME_DIRECTORY } else { directory };
     tell(from.0.inode(), MOVED_FROM | directory, cookie, Some(from.1), false);
     tell(to.0.inode(), MOVED_TO | directory, cookie, Some(to.1), false);
+    if let Some(replaced) = replaced {
+        unlinked(replaced);
+    }
     tell(moving.inode(), MOVE_SELF, 0, None, false);
 }

@@ -486,8 +486,8 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
         Some(there) if exchange => {
             there.moved(&source.dir, &name);
             moving.moved(&target.dir, &to_name);
-            notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name));
-            notify::moved(&there, (&target.dir, &to_name), (&source.dir, &name));
+            notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name), None);
+            notify::moved(&there, (&target.dir, &to_name), (&source.dir, &name), None);
         }
         there => {
             if let Some(there) = &there {
@@ -495,10 +495,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
                 name_is_gone(there);
             }
             moving.moved(&target.dir, &to_name);
-            notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name));
-            if let Some(there) = there {
-                notify::unlinked(&there);
-            }
+            notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name), there.as_deref());
         }
     }
     if flags & RENAME_WHITEOUT != 0 {
