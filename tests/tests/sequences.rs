@@ -103,6 +103,11 @@ fn watched_files_tell_of_random_calls_as_on_linux() {
 }
 
 #[test]
+fn signals_and_timers_of_a_thread_answer_random_calls_as_on_linux() {
+    nearly_the_same("signals", &[("0", 3)], "4000");
+}
+
+#[test]
 fn memory_answers_random_calls_as_on_linux() {
     nearly_the_same("memory", &[("0", 12)], "4000");
 }

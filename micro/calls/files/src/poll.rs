@@ -97,8 +97,12 @@ fn wait_for(watched: &mut [Watched], deadline: u64) -> Result<usize> {
     let count = |watched: &mut [Watched]| watched.iter_mut().filter_map(|w| w.look().then_some(())).count();
     api_sched::run_deferred();
     let ready = count(watched);
-    if ready > 0 || deadline == 0 {
+    if ready > 0 {
         return Ok(ready);
+    }
+    if deadline == 0 {
+        // A signal that the call's mask lets in is taken, though nothing was waited for.
+        return if task::current().has_signal() { Err(EINTR) } else { Ok(0) };
     }
     let waiter = api_sched::current();
     for w in watched.iter_mut() {

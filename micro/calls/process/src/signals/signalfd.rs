@@ -66,6 +66,9 @@ impl File for SignalFd {
     }
 }
 
+/// POLL_IN to POLL_HUP.
+const POLL_CODES: core::ops::RangeInclusive<i32> = 1..=6;
+
 /// `struct signalfd_siginfo`.
 fn record(info: &SigInfo) -> [u8; SIGINFO_BYTES] {
     const SI_SIGIO: i32 = -5;
@@ -78,13 +81,16 @@ fn record(info: &SigInfo) -> [u8; SIGINFO_BYTES] {
     put(4, info.errno() as u64, 4);
     put(8, info.code() as u64, 4);
     let from_kernel = info.code() > 0;
+    // Codes of readiness, whatever the signal (Linux' siginfo_layout).
+    let has_codes = SYNCHRONOUS | bit(SIGCHLD);
+    let of_readiness = POLL_CODES.contains(&info.code()) && bit(info.signal()) & has_codes == 0;
     if info.code() == SI_TIMER {
         // ssi_tid, ssi_overrun, ssi_int, ssi_ptr
         put(24, pid, 4);
         put(32, uid, 4);
         put(44, value, 4);
         put(48, value, 8);
-    } else if info.code() == SI_SIGIO || (from_kernel && info.signal() == SIGPOLL) {
+    } else if info.code() == SI_SIGIO || of_readiness {
         // ssi_fd, ssi_band
         put(20, value, 4);
         put(28, info.address(), 4);

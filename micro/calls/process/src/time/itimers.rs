@@ -33,7 +33,10 @@ pub fn setitimer(call: &mut Call<'_>) -> Result<usize> {
         }
         None => (0, 0),
     };
-    let before = timer(which(call)?).alarm.set(time, period, false)?;
+    let which = which(call)?;
+    // Of those of processor time the period stays where the timer does not run.
+    let period = if which == 0 && time == 0 { 0 } else { period };
+    let before = timer(which).alarm.set(time, period, false)?;
     if let Some(old) = call.ptr(2).non_null() {
         write(old, before)?;
     }

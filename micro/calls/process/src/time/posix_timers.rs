@@ -107,6 +107,8 @@ pub fn timer_settime(call: &mut Call<'_>) -> Result<usize> {
     let new = call.ptr::<[i64; 4]>(2).non_null().ok_or(EINVAL)?;
     let [a, b, c, d] = new.read()?;
     let (period, time) = (from_timespec([a, b])?, from_timespec([c, d])?);
+    // One that is switched off has no period.
+    let period = if time == 0 { 0 } else { period };
     let timer = timer(call)?;
     timer.overrun.store(0, Relaxed);
     let absolute = call.int(1) & TIMER_ABSTIME != 0;
