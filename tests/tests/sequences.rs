@@ -108,6 +108,15 @@ fn signals_and_timers_of_a_thread_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn limits_priorities_and_settings_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "root natively becomes another user") {
+        return;
+    }
+    nearly_the_same("settings", &[("0", 1), ("1", 1)], "4000");
+}
+
+#[test]
 fn memory_answers_random_calls_as_on_linux() {
     nearly_the_same("memory", &[("0", 12)], "4000");
 }

@@ -5,7 +5,7 @@ use abi::linux::prctl as linux;
 use abi::{Result, errno::*};
 use api_user::UserPtr;
 use task::call::Call;
-use task::identity::capabilities::{CAP_SETPCAP, KEEP_CAPS, LAST_CAPABILITY};
+use task::identity::capabilities::{CAP_SETPCAP, CAP_SYS_RESOURCE, KEEP_CAPS, LAST_CAPABILITY};
 use task::signals::SIGNALS;
 
 /// `EINVAL` unless the arguments from `first` on are zero.
@@ -59,6 +59,11 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
         linux::PR_GET_THP_DISABLE => {
             rest_is_zero(call, 1)?;
             answer(settings.lock().huge_pages_off)
+        }
+        linux::PR_SET_IO_FLUSHER | linux::PR_GET_IO_FLUSHER
+            if !caller.credentials().lock().can(CAP_SYS_RESOURCE) =>
+        {
+            Err(EPERM)
         }
         linux::PR_SET_IO_FLUSHER if value > 1 => Err(EINVAL),
         linux::PR_SET_IO_FLUSHER => {
@@ -158,7 +163,39 @@ fn privileges(call: &Call<'_>) -> Result<usize> {
             }
             Ok(0)
         }
+        linux::PR_GET_SPECULATION_CTRL => {
+            rest_is_zero(call, 2)?;
+            speculation(value).map(|_| linux::PR_SPEC_NOT_AFFECTED as usize)
+        }
+        linux::PR_SET_SPECULATION_CTRL => {
+            rest_is_zero(call, 3)?;
+            match (speculation(value)?, call.arg(2) as u32) {
+                (Speculation::StoreBypass, _) => Err(ENXIO),
+                (Speculation::IndirectBranch, linux::PR_SPEC_ENABLE) => Ok(0),
+                (Speculation::IndirectBranch, linux::PR_SPEC_DISABLE | linux::PR_SPEC_FORCE_DISABLE) => {
+                    Err(EPERM)
+                }
+                (Speculation::IndirectBranch, _) => Err(ERANGE),
+                (Speculation::CacheFlush, _) => Err(EPERM),
+            }
+        }
         _ => Err(EINVAL),
+    }
+}
+
+/// What a processor may do ahead of time. Nothing here is changed for a program: it is as on a processor that is not affected.
+enum Speculation {
+    StoreBypass,
+    IndirectBranch,
+    CacheFlush,
+}
+
+fn speculation(which: u64) -> Result<Speculation> {
+    match which as u32 {
+        linux::PR_SPEC_STORE_BYPASS => Ok(Speculation::StoreBypass),
+        linux::PR_SPEC_INDIRECT_BRANCH => Ok(Speculation::IndirectBranch),
+        linux::PR_SPEC_L1D_FLUSH => Ok(Speculation::CacheFlush),
+        _ => Err(ENODEV),
     }
 }
 

@@ -14,8 +14,8 @@ use task::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
 use task::pids::Pid;
 use task::process::Process;
 use task::scheduling::{
-    SCHED_BATCH, SCHED_DEADLINE, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RR, Scheduling, is_fair,
-    nice_rank,
+    SCHED_BATCH, SCHED_DEADLINE, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RR, Scheduling, has_nice,
+    is_fair, nice_rank,
 };
 use task::users::{self, Kind};
 use task::{Task, processes};
@@ -185,7 +185,7 @@ pub fn sched_getattr(call: &mut Call<'_>) -> Result<usize> {
     }
     let s = scheduling_of(call.int(0))?;
     let size = size.min(ATTRIBUTES_BYTES);
-    let nice = if is_fair(s.policy) { s.nice } else { 0 };
+    let nice = if has_nice(s.policy) { s.nice } else { 0 };
     let mut attributes: Attributes = [0; 7];
     attributes[0] = size as u64 | u64::from(s.policy) << 32;
     attributes[1] = u64::from(s.resets);

@@ -75,7 +75,7 @@ impl Scheduling {
 
     /// Policy and priority fit each other.
     pub fn check(&self) -> Result<()> {
-        let is_known = is_fair(self.policy) || self.is_real_time() || self.policy == SCHED_DEADLINE;
+        let is_known = has_nice(self.policy) || self.is_real_time() || self.policy == SCHED_DEADLINE;
         if !is_known || self.priority > 99 || (self.policy == SCHED_DEADLINE && !self.has_deadline()) {
             return Err(EINVAL);
         }
@@ -116,8 +116,14 @@ pub fn is_real_time(policy: u32) -> bool {
     matches!(policy, SCHED_FIFO | SCHED_RR)
 }
 
+/// It runs by its nice value, which a change of policy may change as well.
 pub fn is_fair(policy: u32) -> bool {
-    matches!(policy, SCHED_OTHER | SCHED_BATCH | SCHED_IDLE)
+    matches!(policy, SCHED_OTHER | SCHED_BATCH)
+}
+
+/// Its nice value is told.
+pub fn has_nice(policy: u32) -> bool {
+    is_fair(policy) || policy == SCHED_IDLE
 }
 
 /// RLIMIT_NICE counts the other way round (getrlimit(2)).
