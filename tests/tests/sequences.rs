@@ -162,6 +162,11 @@ fn sockets_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn raw_sockets_answer_random_calls_as_on_linux() {
+    nearly_the_same("sockets", &[("7", 5), ("8", 5), ("9", 5)], "2000");
+}
+
+#[test]
 fn terminals_answer_random_calls_as_on_linux() {
     nearly_the_same("terminals", &[("0", 60), ("1", 60)], "2000");
 }

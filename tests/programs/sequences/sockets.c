@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Random sequences of calls on six sockets of one kind that do not block (sequences.h), among few addresses.
 // KIND: 0 TCP, 1 UDP, 2 AF_UNIX streams, 3 its datagrams, 4 its sequenced packets,
-// 5 TCP and 6 UDP with IPv6.
+// 5 TCP and 6 UDP with IPv6, 7 raw sockets of a protocol that nobody has, 8 with IPv6, 9 raw sockets of ICMP.
 #include "sequences.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,13 +23,17 @@ typedef union {
     struct sockaddr_un un;
 } Address;
 
+// A number of protocols for experiments (RFC 3692), which nothing answers.
+enum { EXPERIMENT = 253 };
+
 static const struct {
-    int family, type;
+    int family, type, protocol;
 } kinds[] = {
-    {AF_INET, SOCK_STREAM}, {AF_INET, SOCK_DGRAM}, {AF_UNIX, SOCK_STREAM}, {AF_UNIX, SOCK_DGRAM}, {AF_UNIX, SOCK_SEQPACKET},
-    {AF_INET6, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM},
+    {AF_INET, SOCK_STREAM, 0}, {AF_INET, SOCK_DGRAM, 0}, {AF_UNIX, SOCK_STREAM, 0}, {AF_UNIX, SOCK_DGRAM, 0}, {AF_UNIX, SOCK_SEQPACKET, 0},
+    {AF_INET6, SOCK_STREAM, 0}, {AF_INET6, SOCK_DGRAM, 0}, {AF_INET, SOCK_RAW, EXPERIMENT}, {AF_INET6, SOCK_RAW, EXPERIMENT},
+    {AF_INET, SOCK_RAW, IPPROTO_ICMP},
 };
-static int family, type, sockets[6] = {-1, -1, -1, -1, -1, -1};
+static int family, type, protocol, sockets[6] = {-1, -1, -1, -1, -1, -1};
 // Streams of IPv6 that spoke IPv4, and those that were shut before they were connected.
 static char was_mapped[COUNT(sockets)], was_shut[COUNT(sockets)];
 
@@ -42,7 +46,7 @@ static int any(void) {
 }
 
 static int new_socket(void) {
-    return socket(family, type | SOCK_NONBLOCK, 0);
+    return socket(family, type | SOCK_NONBLOCK, protocol);
 }
 
 static void keep(int slot, int descriptor) {
@@ -235,6 +239,10 @@ static void receives(void) {
     long result = recvfrom(sockets[slot], bytes, length, flags, &address.any, &size);
     say("recvfrom %d %d %x", slot, length, flags);
     if (result >= 0) {
+        // A header's number, whether it may be divided, and its checksum are each system's own.
+        for (int i = 4; family == AF_INET && type == SOCK_RAW && i < 12; i++)
+            if (i < 8 || i >= 10)
+                bytes[i] = '.';
         say_bytes(bytes, result < length ? result : length);
         say_address(&address, size);
     }
@@ -336,6 +344,7 @@ int main(int count, char **arguments) {
     }
     family = kinds[kind].family;
     type = kinds[kind].type;
+    protocol = kinds[kind].protocol;
     signal(SIGPIPE, SIG_IGN);
     close(creat("file", 0644));
     if (mkdir("directory", 0755))

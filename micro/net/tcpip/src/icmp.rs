@@ -37,6 +37,16 @@ pub struct Quoted {
 }
 
 impl Quoted {
+    /// Trying again is of no use (Linux' icmp_err_convert, and tab_unreach of ICMPv6).
+    pub(crate) fn is_final(&self) -> bool {
+        match (is_v6(self.destination), self.kind, self.code) {
+            (false, 3, code) => matches!(code, 2 | 3 | 6..=10 | 13..=15),
+            (false, 12, _) | (true, 4, _) => true,
+            (true, 1, code) => matches!(code, 1 | 4..=6),
+            _ => false,
+        }
+    }
+
     /// What was sent to an address of IPv6 of this machine went as IPv4 inside: its errors are told as ICMPv6 has them (RFC 4443 3.1
     /// and 3.4).
     pub(crate) fn told_as(mut self, destination: Ipv4Addr) -> Quoted {
@@ -213,6 +223,8 @@ fn parse_error(header: &Ipv4, bytes: &[u8]) -> Option<Quoted> {
         (3, 4) => Error::TooBig { mtu: if mtu == 0 { 576 } else { mtu } },
         // Linux' icmp_err_convert.
         (3, 0 | 6 | 9 | 11) => Error::Unreachable(ENETUNREACH),
+        (3, 7) => Error::Unreachable(EHOSTDOWN),
+        (3, 8) => Error::Unreachable(ENONET),
         (3, 2) => Error::Unreachable(ENOPROTOOPT),
         (3, 3) => Error::Unreachable(ECONNREFUSED),
         (3, 5) => Error::Unreachable(EOPNOTSUPP),

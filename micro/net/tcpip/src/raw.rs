@@ -3,14 +3,14 @@
 //! and only get the answers to them. Those of AF_INET6 see packets without the IP header (RFC 3542 3).
 
 use crate::families::{is_group, is_v6};
-use crate::icmp::datagram_buffer;
+use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, Route, TTL};
 use crate::multicast;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::udp::Choice;
 use crate::wire::{self, Ipv4, checksum};
-use abi::{Events, Result, errno::*};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -29,6 +29,8 @@ const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// Type, code, checksum, identifier, sequence number.
 const ECHO: usize = 8;
+/// Type, code, checksum.
+const ICMPV6_HEADER: usize = 4;
 /// Where ICMPv6 has its checksum (RFC 4443 2.1).
 const ICMPV6_CHECKSUM: usize = 2;
 const IPV6: usize = 40;
@@ -66,6 +68,8 @@ pub struct Socket {
     pub remote: Option<Ipv4Addr>,
     /// What connect(2) was told, which getpeername(2) tells.
     pub remote_port: u16,
+    /// It had a peer once: a raw socket hears nothing without one from then on, and has no number (Linux' __udp_disconnect).
+    pub is_deaf: bool,
     pub queue: VecDeque<Packet>,
     memory: usize,
     pub receive_buffer: usize,
@@ -82,6 +86,8 @@ pub struct Socket {
     pub program: Option<Arc<Filter>>,
     pub read_shut: bool,
     pub write_shut: bool,
+    /// What became of a packet that went to the peer, which SO_ERROR or a read tells.
+    pub error: Option<Errno>,
 }
 
 impl Socket {
@@ -89,6 +95,7 @@ impl Socket {
         let mut events = Events::SENDABLE;
         events = events.with(Events::READABLE, !self.queue.is_empty() || self.read_shut);
         events = events.with(Events::RDHUP, self.read_shut);
+        events = events.with(Events::ERR, self.error.is_some());
         events.with(Events::HUP, self.read_shut && self.write_shut)
     }
 
@@ -113,19 +120,22 @@ impl Socket {
         let addressed = (self.local.is_unspecified() || self.local == header.destination)
             && self.remote.is_none_or(|remote| remote == header.source);
         let is_v6 = is_v6(header.destination);
+        let addressed = addressed && !self.is_deaf;
         if !addressed || header.protocol != self.protocol || is_v6 != self.is_v6 {
             return false;
         }
         let kind = payload.first().copied();
         match self.ping {
             Some(id) => kind == Some(ECHO_REPLY) && payload.get(4..6) == Some(&id.to_be_bytes()) && id != 0,
+            // What is too short for a header of its own is nobody's.
             None if is_v6 && header.protocol == wire::PROTOCOL_ICMPV6 => kind.is_some_and(|kind| {
-                self.filter6[usize::from(kind / 32)] >> (kind % 32) & 1 == 0
+                payload.len() >= ICMPV6_HEADER
+                    && self.filter6[usize::from(kind / 32)] >> (kind % 32) & 1 == 0
                     && self.is_intact(ip, header, payload, is_trusted)
             }),
             None if is_v6 => self.is_intact(ip, header, payload, is_trusted),
             None if header.protocol == wire::PROTOCOL_ICMP => {
-                kind.is_some_and(|kind| kind >= 32 || self.filter >> kind & 1 == 0)
+                payload.len() >= ECHO && kind.is_some_and(|kind| kind >= 32 || self.filter >> kind & 1 == 0)
             }
             None => true,
         }
@@ -153,6 +163,7 @@ impl Raw {
             local: Ipv4Addr::UNSPECIFIED,
             remote: None,
             remote_port: 0,
+            is_deaf: false,
             queue: VecDeque::new(),
             memory: 0,
             receive_buffer: settings::RECEIVE_BUFFER[0].get() as usize,
@@ -166,6 +177,7 @@ impl Raw {
             program: None,
             read_shut: false,
             write_shut: false,
+            error: None,
         })
     }
 
@@ -266,6 +278,21 @@ impl Raw {
         is_wanted
     }
 
+    /// An ICMP error about a packet of ours: those that are connected to where it went hear of it.
+    pub fn icmp_error(&mut self, quoted: &Quoted, wakes: &mut Wakes) {
+        let Error::Unreachable(errno) = quoted.error else { return };
+        for socket in self.sockets.values_mut() {
+            let is_its = socket.ping.is_none()
+                && socket.protocol == quoted.protocol
+                && socket.remote == Some(quoted.destination)
+                && [Ipv4Addr::UNSPECIFIED, quoted.source].contains(&socket.local);
+            if is_its && quoted.is_final() && wakes.reserve_fallibly(1).is_ok() {
+                socket.error = Some(errno);
+                wakes.push((socket.shared.clone(), Events::ERR | Events::IN | Events::OUT));
+            }
+        }
+    }
+
     /// Sends one packet. Of `choice` the size of segments means nothing here.
     pub fn send(
         &mut self,
@@ -278,14 +305,23 @@ impl Raw {
     ) -> Result<()> {
         let socket = self.sockets.get(id).ok_or(EBADF)?;
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
-        let to = Ip::destination(to, None);
+        if socket.is_v6 && !is_v6(to) {
+            // A peer of IPv4 is taken, and not reached.
+            return Err(ENETUNREACH);
+        }
+        // Linux reads type and code of a message before it looks for a way.
+        let is_icmp = matches!(socket.protocol, wire::PROTOCOL_ICMP | wire::PROTOCOL_ICMPV6);
+        if is_icmp && socket.ping.is_none() && !socket.has_header && bytes.len() < 2 {
+            return Err(EFAULT);
+        }
+        let bound = ip.speaking(socket.local);
+        let to = Ip::destination(to, bound);
+        let route = ip.route_from(socket.multicast.source_to(to).or(bound), to)?;
         if ip.is_broadcast(to) && !socket.broadcast {
             return Err(EACCES);
         }
-        let bound = Some(socket.local).filter(|local| !local.is_unspecified());
-        let route = ip.route_from(socket.multicast.source_to(to).or(bound), to)?;
         let source = match choice.source {
-            Some(source) if ip.is_own(source) => source,
+            Some(source) if ip.is_own(source) && is_v6(source) == is_v6(to) => source,
             Some(_) => return Err(EINVAL),
             None => bound.unwrap_or(route.source),
         };

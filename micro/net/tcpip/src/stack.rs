@@ -356,6 +356,7 @@ impl Stack {
     }
 
     pub(crate) fn icmp_error(&mut self, now: u64, quoted: &crate::icmp::Quoted) {
+        self.raw.icmp_error(quoted, &mut self.wakes);
         match quoted.protocol {
             wire::PROTOCOL_UDP => self.udp.icmp_error(quoted, &mut self.wakes),
             wire::PROTOCOL_TCP => {

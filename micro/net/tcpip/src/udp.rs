@@ -651,8 +651,8 @@ impl Udp {
                 let data = quoted.data.clone();
                 socket.failures.push_back(Failure { errno, kind, code, from, to, data });
             }
-            // Linux tells connected sockets only, unless IP_RECVERR is set.
-            if socket.remote.is_some() || is_asked {
+            // Linux tells connected sockets only, and of what is final, unless IP_RECVERR is set.
+            if socket.remote.is_some() && quoted.is_final() || is_asked {
                 socket.error = Some(errno);
                 wakes.push((socket.shared.clone(), Events::ERR | Events::IN | Events::OUT));
             }

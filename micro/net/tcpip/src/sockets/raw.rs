@@ -9,7 +9,8 @@ use super::membership::{self, Of};
 use super::membership6;
 use super::message;
 use super::options::{int_or_byte, time_to_live};
-use crate::families::{Families, LOOPBACK6};
+use crate::families::{Families, LOOPBACK6, is_v6};
+use crate::ip::Ip;
 use crate::multicast::{ETHERNET, LOOPBACK};
 use crate::raw::Socket as RawEntry;
 use crate::slab::Id;
@@ -93,10 +94,10 @@ impl RawSocket {
 
     /// Of AF_INET6 only addresses of IPv6 are destinations, and connect(2) takes mapped ones without a use for them.
     fn destination(&self, address: &Address, connects: bool) -> Result<SocketAddrV4> {
-        let any = Ipv4Addr::UNSPECIFIED;
+        let local = self.with(|s| Ok(s.local))?;
         if self.domain == Domain::V4 {
             let call = if connects { Call::Connect } else { Call::Send };
-            return self.domain.destination(&self.net, address, Families::V4, any, call);
+            return self.domain.destination(&self.net, address, Families::V4, local, call);
         }
         if connects && address.family().is_some_and(|family| family != Address::INET6) {
             return Err(EAFNOSUPPORT);
@@ -105,17 +106,35 @@ impl RawSocket {
             self.domain.check_scope(address)?;
         }
         let families = if connects { Families::BOTH } else { Families::V6 };
-        self.domain.destination(&self.net, address, families, any, Call::ConnectStream)
+        self.domain.destination(&self.net, address, families, local, Call::ConnectStream)
     }
 
     /// Where to send to. The port of an address of IPv6 is the protocol, or nothing (Linux' rawv6_sendmsg).
     fn receiver(&self, address: &Address) -> Result<Ipv4Addr> {
-        let to = self.destination(address, false)?;
-        let protocol = u16::from(self.protocol);
-        if self.domain == Domain::V6 && ![0, protocol].contains(&to.port()) && protocol != IPPROTO_RAW {
+        if self.domain == Domain::V4 {
+            return self.destination(address, false).map(|to| *to.ip());
+        }
+        // No family is taken for the right one.
+        let address = match address.family() {
+            Some(Address::UNSPEC) => &Address::new(Address::INET6, address.rest()),
+            _ => address,
+        };
+        let (port, protocol) = (address.as_v6()?.port, u16::from(self.protocol));
+        if ![0, protocol].contains(&port) && protocol != IPPROTO_RAW || port > 255 {
             return Err(EINVAL);
         }
-        Ok(*to.ip())
+        self.destination(address, false).map(|to| *to.ip())
+    }
+
+    /// The address for bind(2) of AF_INET, whose family a raw socket does not look at.
+    fn bindable4(&self, address: &Address) -> Result<SocketAddrV4> {
+        let anywhere = self.kept.lock().binds_anywhere();
+        let address = match self.is_ping {
+            true => address,
+            false if address.bytes().len() < 2 => return Err(EINVAL),
+            false => &Address::new(Address::INET, address.rest()),
+        };
+        Ok(Domain::V4.bindable(&self.net, address, Families::V4, anywhere, false)?.0)
     }
 
     /// The address for bind(2) of AF_INET6.
@@ -125,6 +144,7 @@ impl RawSocket {
         if Ipv6Addr::from(v6.address).to_ipv4_mapped().is_some() {
             return Err(EADDRNOTAVAIL);
         }
+        self.with(|s| if s.remote.is_some() { Err(EINVAL) } else { Ok(()) })?;
         let (address, _) = self.domain.bindable(&self.net, address, Families::V6, false, false)?;
         Ok(*address.ip())
     }
@@ -141,11 +161,8 @@ impl RawSocket {
             },
             IPV6_HDRINCL => self.with(|s| int(value).map(|n| s.has_header = n != 0)),
             _ if level != IPPROTO_IPV6 => Err(ENOPROTOOPT),
-            // They are of IPv6 alone in any case.
-            ipv6::IPV6_V6ONLY => self.with(|s| {
-                let is_bound = !s.local.is_unspecified();
-                int(value).and(if is_bound { Err(EINVAL) } else { Ok(()) })
-            }),
+            // It has its number from the beginning, and with that what it is of.
+            ipv6::IPV6_V6ONLY => Err(EINVAL),
             ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.ttl = n)),
             ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
             ipv6::IPV6_ADDRFORM => Err(ENOPROTOOPT),
@@ -189,6 +206,15 @@ impl RawSocket {
             ICMP6_FILTER => self.with(|s| Ok(s.filter6.iter().flat_map(|word| word.to_ne_bytes()).collect())),
             _ => Err(ENOPROTOOPT),
         }
+    }
+
+    /// connect(2) with AF_UNSPEC, which takes back what bind(2) was told as well.
+    fn disconnect(&self) -> Result<()> {
+        self.with(|s| {
+            (s.remote, s.remote_port, s.local) = (None, 0, Ipv4Addr::UNSPECIFIED);
+            s.is_deaf |= s.ping.is_none();
+            Ok(())
+        })
     }
 
     /// What recvmsg(2) adds to a packet of IPv6 (RFC 3542 6).
@@ -245,16 +271,15 @@ impl Socket for RawSocket {
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         if self.domain == Domain::V6 {
             let address = self.bindable6(address)?;
-            return self.with(|s| match s.remote {
-                Some(_) => Err(EINVAL),
-                None => {
-                    s.local = address;
-                    Ok(())
-                }
+            return self.with(|s| {
+                s.local = address;
+                Ok(())
             });
         }
-        let anywhere = self.kept.lock().binds_anywhere();
-        let (address, _) = Domain::V4.bindable(&self.net, address, Families::V4, anywhere, false)?;
+        if !self.is_ping && self.with(|s| Ok(s.remote.is_some()))? {
+            return Err(EINVAL);
+        }
+        let address = self.bindable4(address)?;
         self.net.look(|s| {
             if self.is_ping {
                 if s.raw.sockets.get(self.id).is_some_and(|socket| socket.ping != Some(0)) {
@@ -269,17 +294,22 @@ impl Socket for RawSocket {
 
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let remote = match address.family() {
-            Some(Address::UNSPEC) => None,
-            _ => Some(self.destination(address, true)?),
+            None => return Err(EINVAL),
+            Some(Address::UNSPEC) => return self.disconnect(),
+            Some(_) => self.destination(address, true)?,
         };
-        let (remote, port) = (remote.map(|remote| *remote.ip()), remote.map_or(0, |remote| remote.port()));
         self.net.look(|s| {
-            let route = remote.map(|remote| s.ip.route(remote)).transpose()?;
             let socket = s.raw.sockets.get_mut(self.id).ok_or(EBADF)?;
-            if let Some(route) = route.filter(|_| socket.local.is_unspecified()) {
+            let own = s.ip.speaking(socket.local);
+            let to = Ip::destination(*remote.ip(), own);
+            let route = s.ip.route_from(own.filter(|own| is_v6(*own) == is_v6(to)), to)?;
+            if s.ip.is_broadcast(to) && !socket.broadcast {
+                return Err(EACCES);
+            }
+            if socket.local.is_unspecified() {
                 socket.local = route.source;
             }
-            (socket.remote, socket.remote_port) = (remote, port);
+            (socket.remote, socket.remote_port) = (Some(to), remote.port());
             Ok(())
         })
     }
@@ -297,7 +327,8 @@ impl Socket for RawSocket {
 
     /// The port is the protocol's number, or the identifier.
     fn local_address(&self) -> Result<Address> {
-        let (local, port) = self.with(|s| Ok((s.local, s.ping.unwrap_or(self.protocol.into()))))?;
+        let number = |s: &RawEntry| if s.is_deaf { 0 } else { s.ping.unwrap_or(self.protocol.into()) };
+        let (local, port) = self.with(|s| Ok((s.local, number(s))))?;
         Ok(self.show(local, port))
     }
 
@@ -316,7 +347,10 @@ impl Socket for RawSocket {
         if message.flags & linux::MSG_OOB != 0 {
             return Err(EOPNOTSUPP);
         }
-        let to = message.to.as_ref().map(|to| self.receiver(to)).transpose()?;
+        // An address of no bytes is none to a raw socket of IPv4.
+        let is_none = |to: &&Address| self.domain == Domain::V4 && !self.is_ping && to.bytes().is_empty();
+        let to = message.to.as_ref().filter(|to| !is_none(to));
+        let to = to.map(|to| self.receiver(to)).transpose()?;
         let choice =
             message::choice(&|to, scope| self.net.number_of(to, scope), &message.control, self.domain)?;
         let bytes = from.take_vec(length)?;
@@ -334,7 +368,7 @@ impl Socket for RawSocket {
         if flags & linux::MSG_ERRQUEUE != 0 {
             return Err(EAGAIN);
         }
-        let packet = self.with(|s| match s.pop() {
+        let packet = self.with(|s| match s.error.take().map_or(Ok(s.pop()), Err)? {
             Some(packet) => Ok(Some(packet)),
             // Only those who would wait are told of the end (Linux' __skb_wait_for_more_packets).
             None if s.read_shut && flags & linux::MSG_DONTWAIT == 0 => Ok(None),
@@ -445,7 +479,10 @@ impl Socket for RawSocket {
         let inert = self.common.lock().inert(name as u32);
         self.with(|s| {
             Ok(match (level as u32, name as u32) {
-                (linux::SOL_SOCKET, linux::SO_ERROR | linux::SO_ACCEPTCONN) => from_int(0),
+                (linux::SOL_SOCKET, linux::SO_ERROR) => {
+                    from_int(s.error.take().map_or(0, |e| i64::from(e.0)))
+                }
+                (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(0),
                 (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(self.socket_type() as u32),
                 (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.number()),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(self.protocol),
