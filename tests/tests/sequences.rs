@@ -117,6 +117,15 @@ fn limits_priorities_and_settings_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn descriptors_and_where_they_lead_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {
+        return;
+    }
+    nearly_the_same("descriptors", &[("0", 5)], "4000");
+}
+
+#[test]
 fn memory_answers_random_calls_as_on_linux() {
     nearly_the_same("memory", &[("0", 12)], "4000");
 }

@@ -452,10 +452,13 @@ pub fn sync_range(description: &Description, offset: i64, length: i64, flags: u3
     if offset < 0 || length < 0 || flags & !SYNC_FILE_RANGE_KNOWN != 0 {
         return Err(EINVAL);
     }
-    if !matches!(description.file().stat()?.kind, FileType::Regular | FileType::Directory) {
-        return Err(ESPIPE);
+    match description.file().stat()?.kind {
+        // Directories have no pages to write.
+        FileType::Directory => Ok(0),
+        FileType::Regular if flags == 0 => Ok(0),
+        FileType::Regular => description.file().sync(true).map(|()| 0),
+        _ => Err(ESPIPE),
     }
-    description.file().sync(true).map(|()| 0)
 }
 
 /// Advice changes nothing; its arguments are checked all the same.

@@ -145,10 +145,10 @@ fn may_be_direct(description: &Description) -> Result<bool> {
 }
 
 fn add_seals(description: &Description, seals: u64) -> Result<usize> {
-    let file = description.file().as_any().downcast_ref::<RamFile>().ok_or(EINVAL)?;
     if !description.may_write() {
         return Err(EPERM);
     }
+    let file = description.file().as_any().downcast_ref::<RamFile>().ok_or(EINVAL)?;
     if seals & !SEALS != 0 {
         return Err(EINVAL);
     }
@@ -319,8 +319,13 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
             UserPtr::<i32>::new(argument).write(i32::try_from(left).unwrap_or(i32::MAX))?;
             Ok(0)
         }
-        FIOQSIZE if is_regular() => {
-            UserPtr::<u64>::new(argument).write(description.file().size()?)?;
+        FIOQSIZE => {
+            let stat = description.file().stat()?;
+            if !matches!(stat.kind, FileType::Regular | FileType::Directory | FileType::Symlink) {
+                return Err(ENOTTY);
+            }
+            // What it takes up, in units of stat(2).
+            UserPtr::<u64>::new(argument).write(stat.blocks * 512)?;
             Ok(0)
         }
         TIOCGPTPEER => open_peer(&description, argument as u32),

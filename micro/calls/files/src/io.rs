@@ -19,6 +19,7 @@ const SEEK_CUR: u32 = 1;
 const SEEK_END: u32 = 2;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+const RWF_HIPRI: u32 = 1;
 pub const RWF_NOWAIT: u32 = 8;
 const RWF_APPEND: u32 = 16;
 /// RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND.
@@ -274,6 +275,9 @@ pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
         return has_read_pieces(&description, Ok(0));
     }
     let flags = rwf(call)?;
+    if flags & !RWF_HIPRI != 0 && description.file().stat()?.kind == FileType::Directory {
+        return Err(EOPNOTSUPP);
+    }
     let result = match offset {
         Some(offset) => description.read_at(offset, &mut to),
         None if flags & RWF_NOWAIT != 0 => description.read(&mut to),

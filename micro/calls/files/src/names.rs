@@ -80,8 +80,10 @@ fn rename_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Re
     let old_path = read_path(old.1, false)?;
     with_walk(old.0, &old_path, |from| {
         // Linux looks at the new name when it has walked to the old one.
-        let new_path = read_path(new.1, false).or_else(|e| from.parent(&old_path).and(Err(e)))?;
-        with_walk(new.0, &new_path, |to| ops::rename(from, &old_path, to, &new_path, flags))
+        let renamed = read_path(new.1, false).and_then(|new_path| {
+            with_walk(new.0, &new_path, |to| ops::rename(from, &old_path, to, &new_path, flags))
+        });
+        renamed.or_else(|e| from.parent(&old_path).and(Err(e)))
     })
     .map(|()| 0)
 }

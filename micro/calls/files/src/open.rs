@@ -24,7 +24,7 @@ const O_DIRECT: u32 = 0o40000;
 const O_DIRECTORY: u32 = 0o200000;
 
 /// open(2) and openat(2) of 64 bits set it themselves, and F_GETFL says so.
-const O_LARGEFILE: u32 = 0o100000;
+pub(crate) const O_LARGEFILE: u32 = 0o100000;
 
 const O_NOFOLLOW: u32 = 0o400000;
 const O_PATH: u32 = 0o10000000;
@@ -209,6 +209,7 @@ pub fn openat2(call: &mut Call<'_>) -> Result<usize> {
         // Those would have to wait for a disk (Linux, whose O_TMPFILE includes O_DIRECTORY here as well).
         return Err(EAGAIN);
     }
+    let flags = if flags & O_PATH == 0 { flags | O_LARGEFILE } else { flags };
     let path = read_path(call.ptr(1), false)?;
     let dirfd = call.int(0);
     // With RESOLVE_IN_ROOT even `/x` starts at the directory, so the descriptor counts.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Descriptors for things without a name: pipes, event counters, memory files.
 
+use crate::open::O_LARGEFILE;
 use abi::setting::Setting;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -14,6 +15,7 @@ use task::files::{self, O_CLOEXEC};
 use vfs::{Capability, Dentry};
 
 const O_NONBLOCK: u32 = 0o4000;
+const O_RDWR: u32 = 2;
 const O_DIRECT: u32 = 0o40000;
 const EFD_SEMAPHORE: u32 = 1;
 const MFD_CLOEXEC: u32 = 1;
@@ -94,6 +96,6 @@ pub fn memfd_create(call: &mut Call<'_>) -> Result<usize> {
     shown.extend_from_slice(&name);
     let inode: Arc<dyn Inode> = node;
     let dentry = Dentry::unnamed(files.namespace().root().mount(), inode.clone(), &shown)?;
-    let description = Description::new(inode.open(&inode, 2)?, 2, Some(dentry));
+    let description = Description::new(inode.open(&inode, 2)?, O_RDWR | O_LARGEFILE, Some(dentry));
     files.descriptors.insert(description, flags & MFD_CLOEXEC != 0).map(|fd| fd as usize)
 }

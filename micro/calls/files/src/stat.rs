@@ -154,12 +154,15 @@ fn check_access(dirfd: i32, path: &[u8], mode: u32, flags: u32) -> Result<usize>
         return Err(EINVAL);
     }
     let who = if flags & AT_EACCESS != 0 { files::credentials() } else { files::real_credentials() };
-    let (stat, inode, read_only) = if path.is_empty() {
+    let (stat, inode, read_only) = if path.is_empty() && dirfd != AT_FDCWD {
         let description = files::current().descriptors.get_any(dirfd)?;
         let inode = description.inode().cloned();
         (description.file().stat()?, inode, description.place().is_some_and(|p| p.mount().is_read_only()))
     } else {
-        let dentry = lookup_as(&who, dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0)?;
+        let dentry = match path {
+            [] => files::current().working(),
+            path => lookup_as(&who, dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0)?,
+        };
         (dentry.inode().stat()?, Some(dentry.inode().clone()), dentry.mount().is_read_only())
     };
     let access = Access(mode);
@@ -238,6 +241,9 @@ fn read_link_at(dirfd: i32, path: &[u8], to: UserPtr<u8>, size: i32) -> Result<u
         return Err(EINVAL);
     }
     let inode = if path.is_empty() {
+        if dirfd == AT_FDCWD {
+            return Err(ENOENT);
+        }
         let description = files::current().descriptors.get_any(dirfd)?;
         let place = description.place().ok_or(ENOENT)?;
         place.inode().clone()

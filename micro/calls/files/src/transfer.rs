@@ -102,6 +102,9 @@ pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
     if count == 0 {
         return Ok(0);
     }
+    if pipe_end(&to).is_some() && has_no_reader(&to) {
+        return Err(broken_pipe());
+    }
     if !from.is_seekable() || from.file().stat()?.kind == FileType::Directory {
         return Err(EINVAL);
     }
@@ -418,6 +421,9 @@ pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
     }
     if !from.may_read() || !to.may_write() || to.flags() & O_APPEND != 0 {
         return Err(EBADF);
+    }
+    if from.file().stat()?.device != to.file().stat()?.device {
+        return Err(EXDEV);
     }
     let mut source = Position::read(call.ptr(1), &from)?;
     let mut target = Position::read(call.ptr(3), &to)?;

@@ -318,6 +318,9 @@ impl File for PipeEnd {
     /// As an end of the same pipe, for whatever direction is asked for; it never waits for the other side (fifo_open() of Linux for
     /// pipes without a name).
     fn open_anew(self: Arc<Self>, flags: u32) -> Result<Arc<dyn File>> {
+        if flags & O_ACCMODE == O_ACCMODE {
+            return Err(EINVAL);
+        }
         let (reads, writes) = (flags & O_ACCMODE != O_WRONLY, flags & O_ACCMODE != O_RDONLY);
         let end = PipeEnd::new(self.pipe.clone(), reads, writes, None);
         end.flags_changed(flags);
