@@ -23,6 +23,12 @@ pub fn is_v6(address: Ipv4Addr) -> bool {
     }
 }
 
+/// Whether a packet may go from one to the other.
+#[inline]
+pub fn are_of_one_family(a: Ipv4Addr, b: Ipv4Addr) -> bool {
+    is_v6(a) == is_v6(b)
+}
+
 /// Whether it is a group's, of either family.
 #[inline]
 pub fn is_group(address: Ipv4Addr) -> bool {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Multicasts (RFC 1112; ip(7), IP_ADD_MEMBERSHIP): the groups that sockets are in, and what each of them says of its own.
 
-use crate::families::{is_group, is_v6};
+use crate::families::{are_of_one_family, is_group, is_v6};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -70,7 +70,7 @@ impl Choices {
 
     /// The address that the program wants multicasts to leave with, if `destination` is one.
     pub fn source_to(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        self.source.filter(|source| is_group(destination) && is_v6(*source) == is_v6(destination))
+        self.source.filter(|source| is_group(destination) && are_of_one_family(*source, destination))
     }
 }
 

@@ -2,7 +2,7 @@
 //! Sockets that see packets below the transports: raw(7), and ICMP datagrams (icmp(7)), which only send echo requests
 //! and only get the answers to them. Those of AF_INET6 see packets without the IP header (RFC 3542 3).
 
-use crate::families::{is_group, is_v6};
+use crate::families::{are_of_one_family, is_group, is_v6};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, Route, TTL};
 use crate::multicast;
@@ -321,7 +321,7 @@ impl Raw {
             return Err(EACCES);
         }
         let source = match choice.source {
-            Some(source) if ip.is_own(source) && is_v6(source) == is_v6(to) => source,
+            Some(source) if ip.is_own(source) && are_of_one_family(source, to) => source,
             Some(_) => return Err(EINVAL),
             None => bound.unwrap_or(route.source),
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! UDP (RFC 768, RFC 1122 4.1): sockets found by port, queues of datagrams bounded in bytes.
 
-use crate::families::{Families, addresses_overlap, is_group, is_v6};
+use crate::families::{Families, addresses_overlap, are_of_one_family, is_group, is_v6};
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, TTL};
@@ -171,7 +171,7 @@ impl Socket {
     /// had a peer of IPv6 keeps its address when it has one of IPv4, to which it does not speak from there.
     fn source_to(&self, own: Option<Ipv4Addr>, destination: Ipv4Addr) -> Option<Ipv4Addr> {
         let chosen = self.multicast.source_to(destination).or(own);
-        chosen.filter(|source| is_v6(*source) == is_v6(destination))
+        chosen.filter(|source| are_of_one_family(*source, destination))
     }
 
     /// Puts a datagram back that was only looked at.
@@ -429,9 +429,9 @@ impl Udp {
         }
         socket.may_send()?;
         let source = match choice.source {
-            Some(source) if ip.is_own(source) && is_v6(source) == is_v6(destination) => source,
+            Some(source) if ip.is_own(source) && are_of_one_family(source, destination) => source,
             Some(_) => return Err(EINVAL),
-            None => own.filter(|own| is_v6(*own) == is_v6(destination)).unwrap_or(route.source),
+            None => own.filter(|own| are_of_one_family(*own, destination)).unwrap_or(route.source),
         };
         let usual = match () {
             () if is_group(destination) => socket.multicast.hops_to(destination),

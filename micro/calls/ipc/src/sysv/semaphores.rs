@@ -401,7 +401,7 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
         }
         let set = find(id, 0)?;
         let index = index(&set, number)?;
-        let set = find(id, WRITE).map(|_| set)?;
+        find(id, WRITE)?;
         let mut state = set.state.lock();
         state.semaphores[index] = Semaphore { value, pid };
         // Nothing of it is undone (semctl(2)).

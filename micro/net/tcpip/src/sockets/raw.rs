@@ -9,7 +9,7 @@ use super::membership::{self, Of};
 use super::membership6;
 use super::message;
 use super::options::{int_or_byte, time_to_live};
-use crate::families::{Families, LOOPBACK6, is_v6};
+use crate::families::{Families, LOOPBACK6, are_of_one_family};
 use crate::ip::Ip;
 use crate::multicast::{ETHERNET, LOOPBACK};
 use crate::raw::Socket as RawEntry;
@@ -302,7 +302,7 @@ impl Socket for RawSocket {
             let socket = s.raw.sockets.get_mut(self.id).ok_or(EBADF)?;
             let own = s.ip.speaking(socket.local);
             let to = Ip::destination(*remote.ip(), own);
-            let route = s.ip.route_from(own.filter(|own| is_v6(*own) == is_v6(to)), to)?;
+            let route = s.ip.route_from(own.filter(|own| are_of_one_family(*own, to)), to)?;
             if s.ip.is_broadcast(to) && !socket.broadcast {
                 return Err(EACCES);
             }
