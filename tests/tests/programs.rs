@@ -221,6 +221,11 @@ fn what_proc_says_of_memory_and_calls_is_as_on_linux() {
 }
 
 #[test]
+fn calls_with_a_deadline_go_on_as_restart_syscall() {
+    passes("likeness_restart.c", "all tests of calls that are made again passed");
+}
+
+#[test]
 fn settings_that_tests_write_have_the_effect_they_have_on_linux() {
     passes("likeness_sysctl.c", "all likeness tests of settings passed");
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::NUMBERS;
 use task::call::{Call, Handler};
 use task::cpu_time::{self, InKernel};
-use task::wait::{RESTART, RESTART_NO_HANDLER};
+use task::wait::{RESTART, RESTART_BLOCK, RESTART_NO_HANDLER};
 use task::{overlay, watch};
 
 /// Hands each family that an image may go without to `$with`: its feature and what is chosen by.
@@ -202,6 +202,10 @@ pub use linked::{Outcome, serve};
 
 static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handlers);
 
+/// The number of `restart_syscall`.
+#[cfg(not(feature = "linked"))]
+const RESTART_SYSCALL: u64 = 219;
+
 /// How often each number was asked for in vain.
 static MISSING: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
@@ -231,7 +235,7 @@ fn unilith_kernel_overlay_call(frame: &mut TrapFrame) {
     overlay::call(frame);
     unilith_kernel_syscall(frame);
     // No signal is for this thread: what a signal would make again ends as if its handler had run.
-    if [RESTART, RESTART_NO_HANDLER].iter().any(|e| frame.rax == e.to_return() as u64) {
+    if [RESTART, RESTART_NO_HANDLER, RESTART_BLOCK].iter().any(|e| frame.rax == e.to_return() as u64) {
         frame.rax = abi::errno::EINTR.to_return() as u64;
     }
     frame.entry = entry;
@@ -265,7 +269,7 @@ fn store(result: Result<usize>, frame: &mut TrapFrame) {
     frame.rax = match result {
         Ok(value) => value as u64,
         Err(e) => {
-            if e == RESTART || e == RESTART_NO_HANDLER {
+            if is_restart(Err(e)) {
                 // Only a signal interrupts a call: it is pending, and `leave` decides what becomes of the call.
                 api_plat::request_work();
             }
@@ -396,13 +400,23 @@ fn make_again(call: u64, frame: &mut TrapFrame) -> Option<Result<usize>> {
     return linked::again(call, frame);
     #[cfg(not(feature = "linked"))]
     {
-        (frame.rax, frame.orig_rax) = (call, call);
-        invoke(call, frame)
+        let signals = &task::current().signals;
+        // A call whose deadline is kept goes on under a number of its own, which tracers and filters see.
+        let number = if signals.resumes() { RESTART_SYSCALL } else { call };
+        if number != call {
+            signals.set_restarted(HANDLERS.get(call as usize).copied().flatten());
+        }
+        (frame.rax, frame.orig_rax) = (number, number);
+        let result = invoke(number, frame);
+        if result != Some(Err(RESTART_BLOCK)) {
+            task::current().signals.forget_resume();
+        }
+        result
     }
 }
 
 fn is_restart(result: Result<usize>) -> bool {
-    matches!(result, Err(RESTART | RESTART_NO_HANDLER))
+    matches!(result, Err(RESTART | RESTART_NO_HANDLER | RESTART_BLOCK))
 }
 
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@
 //! The assembly of the kernel image (`linked.s`) enters these functions with the [`TrapFrame`] of the call. It has the
 //! arguments and the callee-saved registers of the program; the others are lost to any function call.
 
-use super::{RESTART, RESTART_NO_HANDLER, leave};
+use super::{is_restart, leave};
 use abi::{Result, errno::ENOSYS};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Status, TrapFrame};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -36,9 +36,7 @@ pub fn serve(handler: Handler, frame: &mut TrapFrame) -> Outcome {
     }
     match result {
         Ok(value) if !keeps => Outcome { rax: value as u64, has_registers: 0 },
-        Err(e) if !keeps && e != RESTART && e != RESTART_NO_HANDLER => {
-            Outcome { rax: e.to_return() as u64, has_registers: 0 }
-        }
+        Err(e) if !keeps && !is_restart(Err(e)) => Outcome { rax: e.to_return() as u64, has_registers: 0 },
         _ => end(handler, frame, if keeps { None } else { Some(result) }),
     }
 }
@@ -68,7 +66,7 @@ pub(super) fn again(handler: u64, frame: &mut TrapFrame) -> Option<Result<usize>
     if call.keep_registers {
         return None;
     }
-    if super::is_restart(result) {
+    if is_restart(result) {
         api_plat::request_work();
     }
     frame.rax = result.map_or_else(|e| e.to_return() as u64, |value| value as u64);

@@ -12,6 +12,9 @@ pub const RESTART: Errno = Errno(512);
 /// As [`RESTART`], but EINTR whenever any handler ran (Linux' ERESTARTNOHAND: pause, sigsuspend, ppoll, pselect6).
 pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
+/// As [`RESTART_NO_HANDLER`], of a call with a deadline that is kept ([`interrupted`]): it is made again as `restart_syscall` (Linux'
+/// ERESTART_RESTARTBLOCK: nanosleep, poll).
+pub const RESTART_BLOCK: Errno = Errno(516);
 /// As [`RESTART`], whatever handlers ran (Linux' ERESTARTNOINTR: FUTEX_LOCK_PI).
 pub const RESTART_ALWAYS: Errno = Errno(513);
 
@@ -153,8 +156,8 @@ pub fn deadline_in(timeout_ns: u64) -> u64 {
 /// What a call answers that has a deadline and was interrupted: EINTR after any handler, otherwise it goes on with
 /// the same deadline.
 pub fn interrupted(deadline_ns: u64) -> Errno {
-    thread::current().signals.set_resume((deadline_ns != FOREVER).then_some(deadline_ns));
-    RESTART_NO_HANDLER
+    thread::current().signals.set_resume(deadline_ns);
+    RESTART_BLOCK
 }
 
 /// A place in a wait queue for as long as it lives.

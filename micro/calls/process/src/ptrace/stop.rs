@@ -10,7 +10,7 @@ use task::pids::Pid;
 use task::registers::TRAP_FLAG;
 use task::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
 use task::tracing::*;
-use task::wait::{RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER};
+use task::wait::{RESTART, RESTART_ALWAYS, RESTART_BLOCK, RESTART_NO_HANDLER};
 use task::{Task, processes};
 
 pub const EVENT_FORK: i32 = 1;
@@ -323,7 +323,7 @@ pub fn stepped(task: &Task, frame: &mut TrapFrame) -> bool {
 /// The call that is to be made again by what the tracer left in the registers: it may have put aside an interrupted call, let
 /// the thread run something else, and put the registers back.
 pub fn interrupted(frame: &TrapFrame) -> Option<(u64, Result<usize>)> {
-    let results = [RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER];
+    let results = [RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER, RESTART_BLOCK];
     let result = results.into_iter().find(|e| frame.rax == e.to_return() as u64)?;
     let number = frame.orig_rax as i32;
     (number >= 0).then_some((number as u64, Err(result)))

@@ -13,7 +13,7 @@ use task::children::Change;
 use task::pids::Pid;
 use task::signals::action::{Action, SA_IMMUTABLE, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
 use task::signals::{self, SigInfo, *};
-use task::wait::{RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER};
+use task::wait::{RESTART, RESTART_ALWAYS, RESTART_BLOCK, RESTART_NO_HANDLER};
 use task::{Task, processes};
 
 /// A call that was interrupted, and when it is made again.
@@ -31,7 +31,9 @@ impl Interrupted {
     fn new(call: Option<(u64, Result<usize>)>, noted: Option<u64>) -> Option<Interrupted> {
         match call {
             Some((number, Err(RESTART))) => Some(Interrupted::UnlessHandlerSaysNo(number)),
-            Some((number, Err(RESTART_NO_HANDLER))) => Some(Interrupted::UnlessHandled(number)),
+            Some((number, Err(RESTART_NO_HANDLER | RESTART_BLOCK))) => {
+                Some(Interrupted::UnlessHandled(number))
+            }
             Some((number, Err(RESTART_ALWAYS))) => Some(Interrupted::Always(number)),
             _ => noted.map(Interrupted::Always),
         }
@@ -131,7 +133,7 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
         ptrace::stop::leaves(&task, registers);
     }
     if handled || interrupted.is_none() {
-        signals.set_resume(None);
+        signals.forget_resume();
     }
     interrupted.map(Interrupted::without_handler)
 }

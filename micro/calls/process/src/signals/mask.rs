@@ -60,9 +60,9 @@ pub fn pause(_: &mut Call<'_>) -> Result<usize> {
     Err(RESTART_NO_HANDLER)
 }
 
-/// restart_syscall(2): interrupted calls are made again under their own number, so there is never one to go on with.
-pub fn restart_syscall(_: &mut Call<'_>) -> Result<usize> {
-    Err(EINTR)
+/// restart_syscall(2): the call that was interrupted goes on, with the arguments that are still in the registers and the deadline that it had.
+pub fn restart_syscall(call: &mut Call<'_>) -> Result<usize> {
+    task::current().signals.restarted().map_or(Err(EINTR), |handler| handler(call))
 }
 
 /// rt_sigtimedwait(2).

@@ -3,7 +3,7 @@
 
 use super::set::SignalSet;
 use crate::thread;
-use crate::wait::{RESTART, RESTART_NO_HANDLER};
+use crate::wait::{RESTART, RESTART_BLOCK, RESTART_NO_HANDLER};
 use abi::{Result, errno::*};
 use api_user::UserPtr;
 
@@ -26,7 +26,7 @@ pub fn with_mask(
     let signals = &thread::current().signals;
     signals.set_blocked_for_call(set);
     let result = operation();
-    if !matches!(result, Err(RESTART | RESTART_NO_HANDLER | EINTR))
+    if !matches!(result, Err(RESTART | RESTART_NO_HANDLER | RESTART_BLOCK | EINTR))
         && let Some(before) = signals.take_saved_mask()
     {
         signals.set_blocked(before);

@@ -9,6 +9,7 @@ use super::info::{SI_USER, SigInfo};
 use super::queue::Queue;
 use super::set::*;
 use super::stack::AltStack;
+use crate::call::Handler;
 use crate::children::Change;
 use crate::process::Process;
 use crate::shared::Shared;
@@ -199,8 +200,8 @@ pub struct TaskSignals {
     pub trap: SpinLock<Trap>,
     /// A call that rt_sigreturn found to be made again.
     pub again: SpinLock<Option<u64>>,
-    /// Deadline of the interrupted call, when it is made again without a handler in between.
-    resume: SpinLock<Option<u64>>,
+    /// Deadline of the interrupted call, when it is made again without a handler in between, and its handler once it is made again.
+    resume: SpinLock<(Option<u64>, Option<Handler>)>,
 }
 
 impl TaskSignals {
@@ -216,7 +217,7 @@ impl TaskSignals {
             scratch: SpinLock::new(None),
             trap: SpinLock::new(Trap { vector: 0, error: 0, address: 0 }),
             again: SpinLock::new(None),
-            resume: SpinLock::new(None),
+            resume: SpinLock::new((None, None)),
         }
     }
 
@@ -313,11 +314,32 @@ impl TaskSignals {
     /// The time a call interrupted without a handler was to end, for the call made again; once.
     #[inline]
     pub fn take_resume(&self) -> Option<u64> {
-        self.resume.lock().take()
+        self.resume.lock().0.take()
     }
 
-    pub fn set_resume(&self, deadline_ns: Option<u64>) {
-        *self.resume.lock() = deadline_ns;
+    pub fn set_resume(&self, deadline_ns: u64) {
+        self.resume.lock().0 = Some(deadline_ns);
+    }
+
+    /// A deadline is kept for a call that is made again.
+    pub fn resumes(&self) -> bool {
+        self.resume.lock().0.is_some()
+    }
+
+    /// No call is to go on: a handler ran, or the call made again has answered.
+    pub fn forget_resume(&self) {
+        *self.resume.lock() = (None, None);
+    }
+
+    /// What restart_syscall(2) is to go on with: the handler of the call that was interrupted.
+    pub fn set_restarted(&self, handler: Option<Handler>) {
+        self.resume.lock().1 = handler;
+    }
+
+    /// `None` where no call is to go on.
+    pub fn restarted(&self) -> Option<Handler> {
+        let resume = self.resume.lock();
+        resume.1.filter(|_| resume.0.is_some())
     }
 }
 
