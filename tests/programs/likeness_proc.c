@@ -351,6 +351,57 @@ static void locked_mappings_say_so(void) {
     CHECK(munlockall() == 0 && !has_flag(at, " lo") && munmap(at, 3 * PAGE) == 0);
 }
 
+// --- names and descriptors ---
+
+static void names_cannot_be_made(void) {
+    static const char *const places[] = {"/proc/none", "/proc/self/none", "/proc/self/fd/none", "/proc/sys/none", "/proc/sys/kernel/none"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *path = places[i];
+        REFUSED(open(path, O_CREAT | O_WRONLY, 0600), ENOENT);
+        REFUSED(open(path, O_CREAT | O_EXCL | O_RDWR, 0600), ENOENT);
+        REFUSED(mkdir(path, 0700), ENOENT);
+        REFUSED(mknod(path, S_IFIFO | 0600, 0), ENOENT);
+        REFUSED(symlink("target", path), ENOENT);
+        REFUSED(link("/proc/self/comm", path), ENOENT);
+        REFUSED(link(folder, path), ENOENT);
+    }
+    // Names that are there stay.
+    REFUSED(mkdir("/proc/self", 0700), EEXIST);
+    REFUSED(open("/proc/version", O_CREAT | O_EXCL, 0600), EEXIST);
+    REFUSED(rename("/proc/version", "/proc/none"), ENOENT);
+    // In /sys a place for a name is found, and nothing can be made there.
+    REFUSED(open("/sys/none", O_CREAT | O_WRONLY, 0600), EACCES);
+    REFUSED(mkdir("/sys/none", 0700), EPERM);
+    REFUSED(symlink("target", "/sys/none"), EPERM);
+}
+
+static void names_cannot_be_made_by_users(void) {
+    REFUSED(open("/proc/none", O_CREAT | O_WRONLY, 0600), ENOENT);
+    REFUSED(mkdir("/proc/none", 0700), ENOENT);
+    REFUSED(unlink("/proc/version"), EACCES);
+    REFUSED(mkdir("/sys/none", 0700), EACCES);
+}
+
+static char fds_of_parent[64];
+
+static void finds_no_descriptors(void) {
+    struct stat about;
+    CHECK(stat(fds_of_parent, &about) == 0 && about.st_mode == (S_IFDIR | 0500) && about.st_uid == 0);
+    REFUSED(access(fds_of_parent, R_OK), EACCES);
+    REFUSED(open(fds_of_parent, O_RDONLY | O_DIRECTORY), EACCES);
+    char path[80];
+    snprintf(path, sizeof path, "%s/0", fds_of_parent);
+    REFUSED(lstat(path, &about), EACCES);
+    REFUSED(open(path, O_RDONLY), EACCES);
+    // Its own, also when they have become the superuser's.
+    CHECK(stat("/proc/self/fd", &about) == 0 && about.st_mode == (S_IFDIR | 0500) && about.st_uid == 1000);
+    CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
+    CHECK(stat("/proc/self/fd", &about) == 0 && about.st_mode == (S_IFDIR | 0500) && about.st_uid == 0);
+    CHECK(lstat("/proc/self/fd/0", &about) == 0);
+    int fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY);
+    CHECK(fds >= 0 && close(fds) == 0);
+}
+
 int main(void) {
     CHECK(mkdtemp(folder));
     CHECK(chmod(folder, 0755) == 0);
@@ -362,6 +413,10 @@ int main(void) {
     references_are_cleared();
     as_user(1000, may_not_clear);
     locked_mappings_say_so();
+    names_cannot_be_made();
+    as_user(1000, names_cannot_be_made_by_users);
+    snprintf(fds_of_parent, sizeof fds_of_parent, "/proc/%d/fd", getpid());
+    as_user(1000, finds_no_descriptors);
     unlink(below("referenced"));
     CHECK(rmdir(folder) == 0);
     puts("all likeness tests of /proc passed");

@@ -371,6 +371,7 @@ fn programs_whose_files_have_capabilities_get_them_within_the_bounds() {
 #[test]
 fn what_the_linux_test_project_asks_for_is_as_on_linux() {
     passes("likeness_ltp.c", "all likeness tests of LTP passed");
+    passes("likeness_shared.c", "all likeness tests of shared directories passed");
 }
 
 #[test]

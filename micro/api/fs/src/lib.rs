@@ -34,6 +34,7 @@ use api_mem::PageSource;
 use api_sched::WaitQueue;
 pub use api_user::{Sink, Source, zeroed};
 use core::any::Any;
+use core::sync::atomic::AtomicU8;
 
 /// Longest name in a directory (Linux `NAME_MAX`).
 pub const NAME_MAX: usize = 255;
@@ -421,6 +422,22 @@ pub trait Inode: Any + Send + Sync {
     fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
         let _ = name;
         Err(ENOTDIR)
+    }
+
+    /// The caller may search and read it whatever the permission bits say (Linux' proc_fd_permission).
+    fn admits_caller(&self) -> bool {
+        false
+    }
+
+    /// A name that is not there cannot be made either: a search for the place of a new name answers `ENOENT`, as all of /proc does.
+    fn has_fixed_names(&self) -> bool {
+        false
+    }
+
+    /// The lifetime of what is written to the file (F_SET_RW_HINT), for as long as the inode is there; `None` of files that have no inode of
+    /// their own.
+    fn write_hint(&self) -> Option<&AtomicU8> {
+        None
     }
 
     /// Why names cannot be made, changed or removed here, where none of the next five is there.

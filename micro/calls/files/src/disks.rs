@@ -81,12 +81,13 @@ mod with_disks {
 
     /// Whether a parameter of mount(2) is known: those that say what is so in any case.
     pub fn is_option(key: &[u8]) -> bool {
-        [&b"errors"[..], b"data", b"barrier"].contains(&key)
+        [&b"errors"[..], b"data", b"barrier", b"acl", b"user_xattr"].contains(&key)
     }
 
     /// The root directory of the file system on a disk. `options` are those of mount(2).
     pub fn mount(number: u64, flags: MountFlags, options: &[u8]) -> Result<Arc<dyn Inode>> {
-        let known: [&[u8]; 4] = [b"errors=remount-ro", b"data=ordered", b"barrier", b"barrier=1"];
+        let known: [&[u8]; 6] =
+            [b"errors=remount-ro", b"data=ordered", b"barrier", b"barrier=1", b"acl", b"user_xattr"];
         let mut words = options.split(|b| *b == b',').filter(|word| !word.is_empty());
         if words.any(|word| !known.contains(&word)) {
             return Err(EINVAL);

@@ -10,6 +10,7 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::FileType;
 use api_user::UserPtr;
+use core::sync::atomic::Ordering;
 use descriptors::{
     Description,
     locks::{self, Lock, Owner, Waiter},
@@ -43,6 +44,10 @@ const F_SETPIPE_SZ: i32 = 1031;
 const F_GETPIPE_SZ: i32 = 1032;
 const F_ADD_SEALS: i32 = 1033;
 const F_GET_SEALS: i32 = 1034;
+const F_GET_RW_HINT: i32 = 1035;
+const F_SET_RW_HINT: i32 = 1036;
+/// RWH_WRITE_LIFE_EXTREME, the last of the lifetimes.
+const LONGEST_LIFE: u32 = 5;
 const FD_CLOEXEC: u64 = 1;
 /// F_SEAL_SEAL, SHRINK, GROW, WRITE, FUTURE_WRITE.
 const SEALS: u64 = 0x1f;
@@ -66,6 +71,7 @@ const FIONBIO: u32 = 0x5421;
 const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 const FIOQSIZE: u32 = 0x5460;
+const FS_IOC_FIEMAP: u32 = 0xc020_660b;
 /// Signals are numbered 1 to 64.
 const SIGNAL_LIMIT: u64 = 64;
 
@@ -134,6 +140,20 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
             file.node().seals().map(|seals| seals as usize).map_err(|_| EINVAL)
         }
         F_ADD_SEALS => add_seals(&description, argument),
+        F_GET_RW_HINT => {
+            let hint = description.write_hint().load(Ordering::Relaxed);
+            UserPtr::<u64>::new(argument).write(hint.into())?;
+            Ok(0)
+        }
+        F_SET_RW_HINT => {
+            // Linux looks at the lower half of the word (enum rw_hint).
+            let hint = UserPtr::<u64>::new(argument).read()? as u32;
+            if hint > LONGEST_LIFE {
+                return Err(EINVAL);
+            }
+            description.write_hint().store(hint as u8, Ordering::Relaxed);
+            Ok(0)
+        }
         _ => Err(EINVAL),
     }
 }
@@ -328,6 +348,8 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
             UserPtr::<u64>::new(argument).write(stat.blocks * 512)?;
             Ok(0)
         }
+        // No file system here tells where its blocks are.
+        FS_IOC_FIEMAP => Err(EOPNOTSUPP),
         TIOCGPTPEER => open_peer(&description, argument as u32),
         inode_flags::GET | inode_flags::SET | inode_flags::GET_EXTENDED | inode_flags::SET_EXTENDED => {
             inode_flags::ioctl(&description, command, argument)

@@ -9,7 +9,7 @@ use api_alloc::Reserve;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use vfs::{Dentry, notify};
 
 const O_ACCMODE: u32 = 0o3;
@@ -86,6 +86,8 @@ pub struct Description {
     owned_by: AtomicU64,
     owned_since_ns: AtomicU64,
     signal: AtomicI32,
+    /// F_SET_RW_HINT, where the file has no inode that keeps it.
+    write_hint: AtomicU8,
     watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
     /// It is one of the writers of a regular file ([`writers`]).
     is_writer: AtomicBool,
@@ -111,6 +113,7 @@ impl Description {
             owned_by: AtomicU64::new(0),
             owned_since_ns: AtomicU64::new(0),
             signal: AtomicI32::new(0),
+            write_hint: AtomicU8::new(0),
             watchers: SpinLock::new(Vec::new()),
             is_writer: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
@@ -135,6 +138,12 @@ impl Description {
 
     pub fn inode(&self) -> Option<&Arc<dyn Inode>> {
         self.file.inode()
+    }
+
+    /// The lifetime of what is written to the file (F_SET_RW_HINT): all who have it open share it, of a pipe or socket those who share this
+    /// description.
+    pub fn write_hint(&self) -> &AtomicU8 {
+        self.inode().and_then(|inode| inode.write_hint()).unwrap_or(&self.write_hint)
     }
 
     /// As F_GETFL shows them.

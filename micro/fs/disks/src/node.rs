@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, InodeFlags, Mounts, SetAttr, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use ext4::{Core, New};
 
 const O_TRUNC: u32 = 0o1000;
@@ -21,6 +21,7 @@ pub struct Node {
     volume: Arc<Volume>,
     pub number: u32,
     kind: FileType,
+    write_hint: AtomicU8,
     /// Of the file, for mappings: their faults come where nobody can wait.
     length: AtomicU64,
     /// While it is mapped.
@@ -34,6 +35,7 @@ impl Node {
             volume,
             number,
             kind,
+            write_hint: AtomicU8::new(0),
             length: AtomicU64::new(0),
             pages: SpinLock::new(Weak::new()),
         })
@@ -187,6 +189,10 @@ impl Inode for Node {
 
     fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         self.with(|core, number| core.set_protection(number, flags.bits(), Timespec::now()))
+    }
+
+    fn write_hint(&self) -> Option<&AtomicU8> {
+        Some(&self.write_hint)
     }
 
     fn as_any(&self) -> &dyn Any {

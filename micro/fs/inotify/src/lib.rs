@@ -89,7 +89,7 @@ const KNOWN: u32 = ALL_EVENTS
     | IN_MASK_ADD
     | IN_ONESHOT
     // IN_UNMOUNT, IN_Q_OVERFLOW, IN_IGNORED, IN_ISDIR: reported always, so asking for them is no error.
-    | 0x2000
+    | notify::UNMOUNT
     | IN_Q_OVERFLOW
     | IN_IGNORED
     | notify::IS_DIR;
@@ -139,7 +139,7 @@ impl Watch for Mark {
     fn happened(&self, event: u32, cookie: u32, name: Option<&[u8]>, is_unlinked: bool) {
         let mask = self.mask.load(Ordering::Relaxed);
         let Some(instance) = self.instance.upgrade() else { return };
-        if event & mask & ALL_EVENTS == 0 || (is_unlinked && mask & IN_EXCL_UNLINK != 0) {
+        if event & (mask & ALL_EVENTS | notify::UNMOUNT) == 0 || (is_unlinked && mask & IN_EXCL_UNLINK != 0) {
             return;
         }
         let name = name.unwrap_or(&[]).to_vec();

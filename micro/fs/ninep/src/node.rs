@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, NAME_MAX, SetAttr, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 /// P9_GETATTR_BASIC.
 const GETATTR_BASIC: u64 = 0x7ff;
@@ -46,6 +46,7 @@ pub struct Node {
     listing: SpinLock<Option<Arc<Fid>>>,
     /// What the server said last, for files that are open and have no name any more.
     last: SpinLock<Option<Stat>>,
+    write_hint: AtomicU8,
     pub open_files: AtomicUsize,
     /// Pages while it is mapped.
     pub pages: SpinLock<Weak<NinePages>>,
@@ -73,6 +74,7 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
         fid: SpinLock::new(fid.clone()),
         listing: SpinLock::new(None),
         last: SpinLock::new(Some(stat)),
+        write_hint: AtomicU8::new(0),
         open_files: AtomicUsize::new(0),
         pages: SpinLock::new(Weak::new()),
     });
@@ -482,6 +484,10 @@ impl Inode for Node {
 
     fn list_xattr(&self) -> Result<Vec<u8>> {
         self.read_xattr(b"", XATTR_LIMIT)
+    }
+
+    fn write_hint(&self) -> Option<&AtomicU8> {
+        Some(&self.write_hint)
     }
 
     fn as_any(&self) -> &dyn Any {

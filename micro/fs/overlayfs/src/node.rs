@@ -12,7 +12,7 @@ use api_alloc::Reserve;
 use api_fs::{Acl, AclKind, DirEntry, File, FileType, Inode, InodeFlags, Mounts, SetAttr, Stat, StatFs};
 use api_lock::SpinLock;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use ordered::Map;
 
 const O_ACCMODE: u32 = 3;
@@ -42,6 +42,7 @@ pub(crate) struct Node {
     /// What a file of the upper directory was copied from.
     origin: SpinLock<Option<Origin>>,
     children: SpinLock<Map<Box<[u8]>, Weak<Node>>>,
+    write_hint: AtomicU8,
     /// The directory was removed.
     pub is_removed: AtomicBool,
     /// Files of it were copied from lower ones or moved here: their numbers are not those of the upper directory.
@@ -86,6 +87,7 @@ impl Node {
             number,
             origin: SpinLock::new(origin),
             children: SpinLock::new(Map::new()),
+            write_hint: AtomicU8::new(0),
             is_removed: AtomicBool::new(false),
             is_impure: AtomicBool::new(is_impure),
             listing: SpinLock::new(None),
@@ -412,6 +414,10 @@ impl Inode for Node {
 
     fn list_xattr(&self) -> Result<Vec<u8>> {
         self.shown_xattrs()
+    }
+
+    fn write_hint(&self) -> Option<&AtomicU8> {
+        Some(&self.write_hint)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -46,6 +46,8 @@ pub type Store = fn(Key, &[u8]) -> Result<()>;
 pub type Lead = fn(Key) -> Result<Magic>;
 /// Opens a file that has this inode.
 pub type Open = fn(Key, &Arc<dyn Inode>) -> Result<Arc<dyn File>>;
+/// The type of /proc, as statfs(2) has it.
+pub const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 /// Largest write that is taken.
 const WRITE_LIMIT: usize = 4096;
 
@@ -121,6 +123,11 @@ pub trait Changing: Send + Sync {
     /// The permissions of the directory itself.
     fn permissions(&self) -> u32 {
         0o555
+    }
+    /// Whether the caller may search and read the directory whatever its permissions are.
+    fn admits_caller(&self, key: Key) -> bool {
+        let _ = key;
+        false
     }
     /// The entry of a name, and its key; `ENOENT` when there is none.
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
@@ -534,6 +541,17 @@ impl Inode for Node {
 
     fn refusal(&self) -> Errno {
         EPERM
+    }
+
+    fn has_fixed_names(&self) -> bool {
+        self.fs.magic == PROC_SUPER_MAGIC
+    }
+
+    fn admits_caller(&self) -> bool {
+        match self.body {
+            Body::Entry(Entry::Changing(changing)) => changing.admits_caller(self.key),
+            _ => false,
+        }
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {

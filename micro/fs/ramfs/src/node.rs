@@ -17,7 +17,7 @@ use api_fs::{
 };
 use api_lock::SpinLock;
 use core::any::Any;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, Ordering};
 use ordered::Map;
 
 const S_ISUID: u32 = 0o4000;
@@ -87,6 +87,7 @@ pub struct Node {
     kind: FileType,
     rdev: u64,
     flags: StoredFlags,
+    write_hint: AtomicU8,
     meta: SpinLock<Meta>,
     body: Body,
     /// Counts against the limit of inodes (those of the archive do not).
@@ -127,6 +128,7 @@ impl Origin {
             kind: self.kind,
             rdev: self.rdev,
             flags: StoredFlags::new(self.flags),
+            write_hint: AtomicU8::new(0),
             meta: SpinLock::new(Meta {
                 permissions: self.permissions & 0o7777,
                 uid: self.owner.0,
@@ -854,6 +856,10 @@ impl Inode for Node {
             out.push(0);
         }
         Ok(out)
+    }
+
+    fn write_hint(&self) -> Option<&AtomicU8> {
+        Some(&self.write_hint)
     }
 
     fn as_any(&self) -> &dyn Any {

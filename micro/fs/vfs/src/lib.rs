@@ -29,6 +29,7 @@ mod namespace;
 pub mod notify;
 pub mod ops;
 mod propagation;
+pub mod protection;
 mod super_block;
 mod tree;
 mod walk;

@@ -3,6 +3,7 @@
 
 use crate::dentry::Dentry;
 use crate::mount::{Mount, MountFlags};
+use crate::notify;
 use crate::propagation::{self, Kind};
 use crate::super_block::SuperBlock;
 use crate::tree::{Copies, How, Mounted, Relation, Tree, check_memory};
@@ -374,8 +375,14 @@ impl Namespace {
                 }
             }
         }
+        // What is in use stays, and its watches with it.
+        let is_unused = notify::is_watched() && !is_busy(&mount, at);
         self.table.detach(&mount);
         shown.iter().for_each(|shown| shown.table.detach_from_below(&shown.root));
+        drop(shown);
+        if is_unused && Arc::strong_count(mount.super_block()) == 1 {
+            notify::unmounted(at.inode().stat()?.device);
+        }
         mounts_changed();
         Ok(())
     }

@@ -26,6 +26,8 @@ pub const CREATE: u32 = 0x100;
 pub const DELETE: u32 = 0x200;
 pub const DELETE_SELF: u32 = 0x400;
 pub const MOVE_SELF: u32 = 0x800;
+/// Of every watch, whatever it asks for.
+pub const UNMOUNT: u32 = 0x2000;
 /// With the events of a move: from one name of a directory to another of the same (Linux' FS_RENAME). Not told to inotify.
 pub const SAME_DIRECTORY: u32 = 0x1000_0000;
 /// The event is about a directory.
@@ -140,6 +142,20 @@ pub(crate) fn unlinked(victim: &Dentry) {
 pub(crate) fn gone(inode: &Arc<dyn Inode>) {
     for watch in watches_of(inode) {
         watch.happened(DELETE_SELF, 0, None, false);
+        watch.gone();
+    }
+}
+
+/// The last mount of a file system is gone: all its watches are told, and end.
+#[cold]
+pub(crate) fn unmounted(device: u64) {
+    let watches: Vec<Arc<dyn Watch>> = {
+        let watches = WATCHES.lock();
+        let of_device = watches.range((device, 0)..=(device, u64::MAX));
+        of_device.flat_map(|(_, list)| list.iter().filter_map(Weak::upgrade)).collect()
+    };
+    for watch in watches {
+        watch.happened(UNMOUNT, 0, None, false);
         watch.gone();
     }
 }

@@ -9,6 +9,7 @@ use crate::landlock;
 use crate::mount::MountFlags;
 use crate::namespace::Namespace;
 use crate::notify;
+use crate::protection;
 use crate::walk::{Jump, Last, Parent, Walk};
 use abi::{Result, errno::*};
 use alloc::format;
@@ -30,6 +31,7 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o010;
 const S_ISVTX: u32 = 0o1000;
 
 /// What open(2) found or made; the caller opens the inode.
@@ -113,6 +115,9 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
                 if flags & O_DIRECTORY != 0 {
                     return Err(EINVAL);
                 }
+                if dir.inode().has_fixed_names() {
+                    return Err(ENOENT);
+                }
                 is_making_left(walk.who, &dir, FileType::Regular, 0)?;
                 let owner = may_create(walk.who, &dir)?;
                 let new = New::of(walk.who, &dir, permissions & 0o7777, false)?;
@@ -127,12 +132,15 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
                     }
                     // Somebody else on a shared volume was faster.
                     Err(EEXIST) => dir.child(&name)?,
+                    // open(2) says it by another word than mkdir(2) where no file system makes names (Linux' lookup_open).
+                    Err(EPERM) if dir.inode().refusal() == EPERM => return Err(EACCES),
                     Err(e) => return Err(e),
                 }
             }
             Err(e) => return Err(e),
         };
         if dentry.kind() == FileType::Symlink && flags & O_NOFOLLOW == 0 {
+            protection::check_link(walk.who, &dir, &dentry)?;
             match walk.follow(&dentry, &mut links)? {
                 Jump::Path(target) => {
                     path = target;
@@ -148,6 +156,7 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
         if dentry.is_directory() {
             return Err(EISDIR);
         }
+        protection::check_existing(walk.who, &dir, &dentry)?;
         check_open(walk.who, &dentry, flags)?;
         return Ok(Opened { dentry, created: false });
     }
@@ -233,6 +242,15 @@ struct New {
 
 impl New {
     fn of(who: &Credentials, dir: &Arc<Dentry>, permissions: u32, is_directory: bool) -> Result<New> {
+        let mut permissions = permissions;
+        if !is_directory && permissions & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP {
+            // The directory gives its group, which the caller may not be one of (Linux' mode_strip_sgid).
+            let stat = dir.inode().stat()?;
+            let may_keep = who.is_in_group(stat.gid) || who.has_over(Capability::Fsetid, &stat);
+            if stat.permissions & S_ISGID != 0 && !may_keep {
+                permissions &= !S_ISGID;
+            }
+        }
         let inherited = match dir.inode().acl(AclKind::Default) {
             Err(EOPNOTSUPP) => None,
             inherited => inherited?,
@@ -282,7 +300,7 @@ fn new_name(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<(Arc<Dentry
     let Last::Name(name) = last else { return Err(EEXIST) };
     match walk.child(&dir, &name) {
         Ok(_) => Err(EEXIST),
-        Err(ENOENT) if slash && !directory => Err(ENOENT),
+        Err(ENOENT) if slash && !directory || dir.inode().has_fixed_names() => Err(ENOENT),
         Err(ENOENT) => Ok((dir, name)),
         Err(e) => Err(e),
     }
@@ -335,7 +353,7 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
     if !Arc::ptr_eq(from.mount(), dir.mount()) {
         return Err(EXDEV);
     }
-    if !may_be_linked(walk.who, from.inode(), &from.inode().stat()?) {
+    if protection::HARDLINKS[0].get() != 0 && !may_be_linked(walk.who, from.inode(), &from.inode().stat()?) {
         return Err(EPERM);
     }
     #[cfg(feature = "landlock")]
@@ -364,7 +382,7 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// fs.protected_hardlinks, which Debian sets: others' files only where the caller could write them anyway.
+/// fs.protected_hardlinks: others' files only where the caller could write them anyway.
 fn may_be_linked(who: &Credentials, inode: &Arc<dyn Inode>, stat: &Stat) -> bool {
     let runs_as_another = stat.permissions & 0o4000 != 0 || stat.permissions & 0o2010 == 0o2010;
     who.owns(stat)
@@ -426,7 +444,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
     let there = match target.dir.child(&to_name) {
         Ok(_) if flags & RENAME_NOREPLACE != 0 => return Err(EEXIST),
         Ok(there) => Some(there),
-        Err(ENOENT) if exchange => return Err(ENOENT),
+        Err(ENOENT) if exchange || target.dir.inode().has_fixed_names() => return Err(ENOENT),
         Err(ENOENT) => None,
         Err(e) => return Err(e),
     };

@@ -4,6 +4,7 @@
 use crate::access::{Access, Capability, Credentials};
 use crate::dentry::Dentry;
 use crate::mount::MountFlags;
+use crate::protection;
 use abi::{Result, errno::*};
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
@@ -237,6 +238,9 @@ impl<'a> Walk<'a> {
                 };
                 let stays = is_last && !slash && matches!(mode, Mode::NoFollow);
                 if child.kind() == FileType::Symlink && !stays {
+                    if is_last {
+                        protection::check_link(self.who, &at, &child)?;
+                    }
                     match self.follow(&child, links)? {
                         Jump::Place(place) => at = place,
                         Jump::Path(mut target) => {

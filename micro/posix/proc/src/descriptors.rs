@@ -105,6 +105,15 @@ impl Changing for Descriptors {
         FileType::Symlink
     }
 
+    fn permissions(&self) -> u32 {
+        0o500
+    }
+
+    /// The threads of a process find its descriptors as whoever they run, and where the process may not be dumped.
+    fn admits_caller(&self, key: Key) -> bool {
+        super::process::of(key).is_ok_and(|process| Arc::ptr_eq(&process, &task::current().process))
+    }
+
     fn owner(&self, key: Key) -> Option<Owner> {
         super::process::owner(key >> 32)
     }

@@ -33,14 +33,20 @@ use api_fs::Inode;
 use procfs::{Entry, Row};
 use task::pids::PidNamespace;
 
-/// PROC_SUPER_MAGIC and SYSFS_MAGIC.
-const PROC_MAGIC: u64 = 0x9fa0;
+/// The type of /sys, as statfs(2) has it.
 const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 /// The root of /proc, with the processes of a PID namespace, of which `policy` may hide some.
 pub fn proc(device: u64, pids: &PidNamespace, policy: Policy) -> Arc<dyn Inode> {
     let about = (process::key_of(pids), pids.held());
-    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC, about, Some(Arc::new(policy)))
+    procfs::root_with(
+        system::ROWS,
+        &process::Processes,
+        device,
+        procfs::PROC_SUPER_MAGIC,
+        about,
+        Some(Arc::new(policy)),
+    )
 }
 
 /// The policy of a mount of /proc, from its root.

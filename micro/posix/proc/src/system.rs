@@ -149,10 +149,10 @@ pub const ROWS: &[Row] = &[
     ("sys/fs/aio-max-nr", settings::entry!(aio::MAX_EVENTS)),
     #[cfg(feature = "aio")]
     ("sys/fs/aio-nr", Entry::Text(|_| text(format!("{}\n", aio::events())))),
-    ("sys/fs/protected_fifos", Entry::Fixed("0\n")),
-    ("sys/fs/protected_hardlinks", Entry::Fixed("1\n")),
-    ("sys/fs/protected_regular", Entry::Fixed("0\n")),
-    ("sys/fs/protected_symlinks", Entry::Fixed("0\n")),
+    ("sys/fs/protected_fifos", settings::entry!(vfs::protection::FIFOS)),
+    ("sys/fs/protected_hardlinks", settings::entry!(vfs::protection::HARDLINKS)),
+    ("sys/fs/protected_regular", settings::entry!(vfs::protection::REGULAR)),
+    ("sys/fs/protected_symlinks", settings::entry!(vfs::protection::SYMLINKS)),
     #[cfg(feature = "inotify")]
     ("sys/fs/inotify/max_queued_events", settings::entry!(inotify::MAX_EVENTS)),
     #[cfg(feature = "inotify")]
