@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/fs.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -10,6 +11,9 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -17,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -292,6 +297,165 @@ static void nothing_is_spliced_into_a_pidfd(void) {
     CHECK(close(process) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
+static long text_to(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY);
+    CHECK(fd >= 0);
+    long written = write(fd, text, strlen(text));
+    int error = errno;
+    close(fd);
+    errno = error;
+    return written;
+}
+
+static void is_text(const char *path, const char *text) {
+    char buffer[64] = "";
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, buffer, sizeof buffer - 1) > 0 && close(fd) == 0);
+    CHECK(strcmp(buffer, text) == 0);
+}
+
+static const char *const printk = "/proc/sys/kernel/printk";
+enum { CONSOLE_OFF = 6, CONSOLE_ON = 7, CONSOLE_LEVEL = 8 };
+
+static void levels_of_the_log_are_set(void) {
+    char before[64] = "";
+    int fd = open(printk, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, before, sizeof before - 1) > 0 && close(fd) == 0);
+    CHECK(text_to(printk, "7 4 1 7") == 7);
+    is_text(printk, "7\t4\t1\t7\n");
+    CHECK(syscall(SYS_syslog, CONSOLE_LEVEL, NULL, 5) == 0);
+    is_text(printk, "5\t4\t1\t7\n");
+    // Switched off twice, it comes back as it was before both.
+    CHECK(syscall(SYS_syslog, CONSOLE_OFF, NULL, 0) == 0 && syscall(SYS_syslog, CONSOLE_OFF, NULL, 0) == 0);
+    is_text(printk, "1\t4\t1\t7\n");
+    CHECK(syscall(SYS_syslog, CONSOLE_ON, NULL, 0) == 0);
+    is_text(printk, "5\t4\t1\t7\n");
+    CHECK(syscall(SYS_syslog, CONSOLE_ON, NULL, 0) == 0);
+    is_text(printk, "5\t4\t1\t7\n");
+    // No level below the least.
+    CHECK(text_to(printk, "6 4 3") == 5 && syscall(SYS_syslog, CONSOLE_LEVEL, NULL, 2) == 0);
+    is_text(printk, "3\t4\t3\t7\n");
+    CHECK(FAILS(syscall(SYS_syslog, CONSOLE_LEVEL, NULL, 0), EINVAL) && FAILS(syscall(SYS_syslog, CONSOLE_LEVEL, NULL, 9), EINVAL));
+    CHECK(FAILS(text_to(printk, "loud"), EINVAL) && text_to(printk, before) > 0);
+    is_text(printk, before);
+}
+
+static void a_network_has_a_tag_of_its_own(void) {
+    static const char *const tag = "/proc/sys/net/ipv4/conf/lo/tag";
+    CHECK(text_to(tag, "12") == 2);
+    is_text(tag, "12\n");
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(unshare(CLONE_NEWNET) == 0);
+        is_text(tag, "0\n");
+        CHECK(text_to(tag, "-7\n") == 3);
+        is_text(tag, "-7\n");
+        exit(0);
+    }
+    CHECK(ends_well(child));
+    is_text(tag, "12\n");
+    is_text("/proc/sys/net/ipv4/conf/default/tag", "0\n");
+    CHECK(FAILS(text_to(tag, "one"), EINVAL) && text_to(tag, "0") == 1);
+}
+
+// Whether a line of /proc/self/maps is about just these addresses.
+static int is_mapping(char *start, char *end) {
+    char line[256], *from, *to;
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) found |= sscanf(line, "%p-%p ", (void **)&from, (void **)&to) == 2 && from == start && to == end;
+    fclose(maps);
+    return found;
+}
+
+static char *map_at(char *at, size_t length) {
+    return mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+static void mappings_of_both_sides_of_a_fork_are_apart(void) {
+    enum { LENGTH = 3 * 4096 };
+    char *at = mmap(NULL, 5 * LENGTH, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    char *first = at + LENGTH, *second = first + LENGTH, *end = second + LENGTH;
+    CHECK(map_at(first, LENGTH) == first);
+    first[0] = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        first[0] = 2;
+        CHECK(map_at(second, LENGTH) == second);
+        CHECK(is_mapping(first, second) && is_mapping(second, end));
+        // What was one mapping before is one again when its rights are.
+        CHECK(mprotect(first, 4096, PROT_READ) == 0 && is_mapping(first, first + 4096) && is_mapping(first + 4096, second));
+        CHECK(mprotect(first, 4096, PROT_READ | PROT_WRITE) == 0 && is_mapping(first, second));
+        exit(0);
+    }
+    CHECK(ends_well(child));
+    // The other side has pages of its own alone.
+    CHECK(map_at(second, LENGTH) == second && is_mapping(first, end) && munmap(at, 5 * LENGTH) == 0);
+}
+
+static void is_up(int fd, int expected) {
+    struct ifreq request = {.ifr_name = "lo"};
+    CHECK(ioctl(fd, SIOCGIFFLAGS, &request) == 0 && !(request.ifr_flags & IFF_UP) == !expected);
+}
+
+static void loopback_is_switched_on_by_an_ioctl(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0);
+        int fd = socket(AF_INET, SOCK_DGRAM, 0);
+        struct ifreq request = {.ifr_name = "lo"};
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(7), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        CHECK(fd >= 0 && FAILS(connect(fd, (void *)&to, sizeof to), ENETUNREACH));
+        is_up(fd, 0);
+        request.ifr_flags = IFF_UP;
+        CHECK(ioctl(fd, SIOCSIFFLAGS, &request) == 0);
+        is_up(fd, 1);
+        CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+        request.ifr_flags = 0;
+        CHECK(ioctl(fd, SIOCSIFFLAGS, &request) == 0);
+        is_up(fd, 0);
+        exit(0);
+    }
+    CHECK(ends_well(child));
+}
+
+// The names of RFC 2292, beside those of RFC 3542.
+static void messages_of_ipv6_have_their_old_names_too(void) {
+    enum { OLD_INFORMATION = 2, OLD_HOP_LIMIT = 8 };
+    int from = socket(AF_INET6, SOCK_DGRAM, 0), to = socket(AF_INET6, SOCK_DGRAM, 0), one = 1, hops = 7;
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    socklen_t length = sizeof address;
+    CHECK(from >= 0 && to >= 0 && bind(to, (void *)&address, length) == 0 && getsockname(to, (void *)&address, &length) == 0);
+    CHECK(setsockopt(to, IPPROTO_IPV6, OLD_INFORMATION, &one, sizeof one) == 0 && setsockopt(to, IPPROTO_IPV6, OLD_HOP_LIMIT, &one, sizeof one) == 0);
+    CHECK(setsockopt(to, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &one, sizeof one) == 0);
+    char byte, control[CMSG_SPACE(sizeof hops)] = "", received[256];
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {&address, sizeof address, &piece, 1, control, sizeof control, 0};
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof hops), IPPROTO_IPV6, OLD_HOP_LIMIT};
+    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &hops, sizeof hops);
+    CHECK(sendmsg(from, &message, 0) == 1);
+    message = (struct msghdr){NULL, 0, &piece, 1, received, sizeof received, 0};
+    CHECK(recvmsg(to, &message, 0) == 1);
+    struct cmsghdr *of = CMSG_FIRSTHDR(&message);
+    CHECK(of && of->cmsg_level == IPPROTO_IPV6 && of->cmsg_type == IPV6_HOPLIMIT && *(int *)CMSG_DATA(of) == hops);
+    of = CMSG_NXTHDR(&message, of);
+    CHECK(of && of->cmsg_type == OLD_INFORMATION && of->cmsg_len == CMSG_LEN(20) && *(int *)(CMSG_DATA(of) + 16) == 1);
+    CHECK(memcmp(CMSG_DATA(of), &address.sin6_addr, 16) == 0);
+    of = CMSG_NXTHDR(&message, of);
+    CHECK(of && of->cmsg_type == OLD_HOP_LIMIT && *(int *)CMSG_DATA(of) == hops && !CMSG_NXTHDR(&message, of));
+    CHECK(close(from) == 0 && close(to) == 0);
+}
+
+static void a_second_that_has_begun_counts_in_sysinfo(void) {
+    struct sysinfo info;
+    double before, after;
+    FILE *uptime = fopen("/proc/uptime", "r");
+    CHECK(uptime && fscanf(uptime, "%lf", &before) == 1 && sysinfo(&info) == 0 && freopen("/proc/uptime", "r", uptime) && fscanf(uptime, "%lf", &after) == 1);
+    CHECK(info.uptime >= before && info.uptime <= after + 1 && fclose(uptime) == 0);
+}
+
 int main(void) {
     // A file system in memory, which every Linux has there.
     char directory[] = "/dev/shm/likenessXXXXXX";
@@ -307,6 +471,12 @@ int main(void) {
     zombies_say_how_they_were_scheduled();
     interfaces_can_be_told_to_be_as_they_are();
     nothing_is_spliced_into_a_pidfd();
+    levels_of_the_log_are_set();
+    a_network_has_a_tag_of_its_own();
+    mappings_of_both_sides_of_a_fork_are_apart();
+    a_second_that_has_begun_counts_in_sysinfo();
+    loopback_is_switched_on_by_an_ioctl();
+    messages_of_ipv6_have_their_old_names_too();
     CHECK(chdir("/") == 0 && rmdir(directory) == 0);
     puts("all likeness tests of LTP passed");
 }

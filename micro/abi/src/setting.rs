@@ -30,3 +30,12 @@ impl Setting {
         self.value.store(value, Ordering::Relaxed);
     }
 }
+
+/// kernel.printk: the level from which on lines of the kernel's log are not written any more, the level of a line that says none, the least and
+/// the first value of the former.
+pub static PRINTK: [Setting; 4] = [
+    Setting::new(7, 0, i32::MAX as u64),
+    Setting::new(4, 0, i32::MAX as u64),
+    Setting::new(1, 0, i32::MAX as u64),
+    Setting::new(7, 0, i32::MAX as u64),
+];

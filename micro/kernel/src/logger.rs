@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's log: a status line each, with the seconds since boot as Linux prints them. The console is the program's.
 
+use abi::setting::PRINTK;
 use api_lock::SpinLock;
 use core::fmt::{self, Write};
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -95,11 +96,21 @@ struct Logger(SpinLock<(Port, Limit)>);
 static LOGGER: Logger = Logger(SpinLock::new((Port::new(), Limit::new())));
 
 impl Log for Logger {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    /// What the superuser left on (kernel.printk, syslog(2)). Lines that explain the kernel's doings have Linux' level of notes: whether they come
+    /// was said at the start.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let level = match metadata.level() {
+            Level::Error => 3,
+            Level::Warn => 4,
+            _ => 6,
+        };
+        level < PRINTK[0].get()
     }
 
     fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
         // An interrupt handler or a panic inside the logger itself would find it taken: better lost than stuck.
         let Some(mut logger) = self.0.try_lock() else { return };
         let (port, limit) = &mut *logger;

@@ -99,6 +99,12 @@ impl Inner {
             child.count_resident(true, own);
             child.count_resident(false, other);
             forked?;
+            if own > 0
+                && !vma.flags.shared
+                && let Some((_, copy)) = child.tree.find_mut(start)
+            {
+                copy.flags.inherited = true;
+            }
         }
         Ok(child)
     }

@@ -86,6 +86,9 @@ pub(crate) struct VmFlags {
     pub no_dump: bool,
     /// mseal: neither unmapped nor protected otherwise.
     pub sealed: bool,
+    /// Private memory with pages of the process that this one was forked from. It does not join mappings that were made since, as on Linux, where
+    /// pages of one origin alone are of one mapping (`anon_vma`).
+    pub inherited: bool,
     /// mbind(2), which says where pages would be if there were more nodes than one.
     pub policy: MemoryPolicy,
 }

@@ -2,12 +2,13 @@
 //! The machine as a whole: its name and size, the kernel's log, its end.
 
 use crate::load;
+use abi::setting::PRINTK;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_plat::Status;
 use api_user::Sink;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, Ordering::Relaxed};
 use task::call::Call;
 use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
 use task::processes;
@@ -109,7 +110,8 @@ pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
     let (_, free) = alloc_frames::statistics();
     // uptime, loads, totalram, freeram, sharedram, bufferram, totalswap, freeswap, procs, totalhigh, freehigh, mem_unit
     let mut words = [0u64; 14];
-    words[0] = task::time::namespace::shown_boottime(api_plat::now_ns()) / SECOND;
+    // A second that has begun counts.
+    words[0] = task::time::namespace::shown_boottime(api_plat::now_ns()).div_ceil(SECOND);
     for (word, average) in words[1..4].iter_mut().zip(load::averages()) {
         *word = average << (LOAD_PLACES - load::PLACES);
     }
@@ -121,6 +123,10 @@ pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
+/// The level of kernel.printk from before SYSLOG_ACTION_CONSOLE_OFF.
+static SAVED_LEVEL: AtomicU64 = AtomicU64::new(NOT_SAVED);
+const NOT_SAVED: u64 = u64::MAX;
+
 /// syslog(2): the kernel's log goes to the console and is kept nowhere, so it reads as empty.
 pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     const CLOSE: i32 = 0;
@@ -129,6 +135,8 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     const READ_ALL: i32 = 3;
     const READ_CLEAR: i32 = 4;
     const CLEAR: i32 = 5;
+    const CONSOLE_OFF: i32 = 6;
+    const CONSOLE_ON: i32 = 7;
     const CONSOLE_LEVEL: i32 = 8;
     const SIZE_UNREAD: i32 = 9;
     const SIZE_BUFFER: i32 = 10;
@@ -137,12 +145,26 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     if !free_for_all && !task::current().credentials().lock().can(CAP_SYSLOG) {
         return Err(EPERM);
     }
+    let [level, _, least, _] = &PRINTK;
     match kind {
-        READ..=READ_CLEAR if call.arg(1) == 0 || call.int(2) < 0 => Err(EINVAL),
-        CONSOLE_LEVEL if !(1..=8).contains(&call.int(2)) => Err(EINVAL),
-        CLOSE | OPEN | READ..=CLEAR | 6 | 7 | CONSOLE_LEVEL | SIZE_UNREAD | SIZE_BUFFER => Ok(0),
-        _ => Err(EINVAL),
+        READ..=READ_CLEAR if call.arg(1) == 0 || call.int(2) < 0 => return Err(EINVAL),
+        CLOSE | OPEN | READ..=CLEAR | SIZE_UNREAD | SIZE_BUFFER => {}
+        CONSOLE_OFF => {
+            let _ = SAVED_LEVEL.compare_exchange(NOT_SAVED, level.get(), Relaxed, Relaxed);
+            level.set(least.get());
+        }
+        CONSOLE_ON => match SAVED_LEVEL.swap(NOT_SAVED, Relaxed) {
+            NOT_SAVED => {}
+            saved => level.set(saved),
+        },
+        CONSOLE_LEVEL if !(1..=8).contains(&call.int(2)) => return Err(EINVAL),
+        CONSOLE_LEVEL => {
+            level.set(least.get().max(call.int(2) as u64));
+            SAVED_LEVEL.store(NOT_SAVED, Relaxed);
+        }
+        _ => return Err(EINVAL),
     }
+    Ok(0)
 }
 
 /// reboot(2): halting, switching off and restarting all end the machine; the host decides what comes then.

@@ -132,7 +132,7 @@ impl Stack {
             "lo_mtu" => Some(format!("{}\n", self.ip.lo.mtu)),
             #[cfg(feature = "interfaces")]
             "ip_forward" => Some(String::from(if self.ip.forwards() { "1\n" } else { "0\n" })),
-            _ => None,
+            _ => Stack::tag(name).map(|tag| format!("{}\n", self.tags[tag])),
         }
     }
 

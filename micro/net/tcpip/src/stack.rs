@@ -56,6 +56,8 @@ pub struct Stack {
     pub reassembly: Reassembly,
     /// Of sockets that have none of their own; there is none before one is needed.
     pub(crate) fast_open: Option<Keys>,
+    /// The numbers of net.ipv4.conf's `tag`, which are the programs' own, by [`Stack::TAGS`].
+    pub(crate) tags: [i32; Stack::TAGS.len()],
     wakes: Wakes,
     incoming: VecDeque<Incoming>,
     arp_at: Option<u64>,
@@ -64,6 +66,14 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// The directories of net.ipv4.conf that there are in each network.
+    const TAGS: [&str; 3] = ["all_tag", "default_tag", "lo_tag"];
+
+    /// The place of a tag that is set and shown by this name.
+    pub(crate) fn tag(name: &str) -> Option<usize> {
+        Stack::TAGS.iter().position(|tag| *tag == name)
+    }
+
     /// `seed` is random.
     pub fn new(seed: [u8; 24], now: u64) -> Stack {
         let secrets = Secrets::from_bytes(seed);
@@ -75,6 +85,7 @@ impl Stack {
             raw: Raw::default(),
             reassembly: Reassembly::default(),
             fast_open: None,
+            tags: [0; Stack::TAGS.len()],
             wakes: Vec::new(),
             incoming: VecDeque::new(),
             arp_at: None,

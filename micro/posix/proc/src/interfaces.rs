@@ -66,6 +66,26 @@ pub const LOOPBACK_MTU: Entry = Entry::File {
     permissions: 0o644,
 };
 
+/// A row of net.ipv4.conf, which is of the caller's network.
+macro_rules! tag {
+    ($directory:literal) => {
+        (
+            concat!("sys/net/ipv4/conf/", $directory, "/tag"),
+            procfs::Entry::File {
+                text: |_| $crate::net::table(concat!($directory, "_tag")),
+                store: |_, written| $crate::interfaces::store_tag(concat!($directory, "_tag"), written),
+                permissions: 0o644,
+            },
+        )
+    };
+}
+pub(crate) use tag;
+
+pub fn store_tag(name: &str, written: &[u8]) -> Result<()> {
+    let text = core::str::from_utf8(written).map_err(|_| EINVAL)?;
+    api_socket::set(name, text.trim_end_matches('\0').trim().parse().map_err(|_| EINVAL)?)
+}
+
 /// A number of 4 bytes; 0 where there are fewer.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)

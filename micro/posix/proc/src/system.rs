@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc outside of the processes (proc(5)).
 
-use super::{sysctls, text};
+use super::{interfaces, sysctls, text};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -69,6 +69,7 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/overflowgid", Entry::Fixed("65534\n")),
     ("sys/kernel/randomize_va_space", Entry::Fixed("2\n")),
     sysctls::CORE_PATTERN,
+    ("sys/kernel/printk", settings::entry!(abi::setting::PRINTK)),
     ("sys/kernel/core_uses_pid", settings::entry!(core_name::USES_PID)),
     sysctls::ROUND_ROBIN,
     sysctls::SHARE_PERIOD,
@@ -180,6 +181,9 @@ pub const ROWS: &[Row] = &[
             permissions: 0o644,
         },
     ),
+    interfaces::tag!("all"),
+    interfaces::tag!("default"),
+    interfaces::tag!("lo"),
     ("sys/net/ipv4/tcp_sack", Entry::Fixed("1\n")),
     (
         "sys/net/ipv4/ip_local_port_range",

@@ -226,13 +226,16 @@ impl DatagramSocket {
             add(is_told && ipv6.wants(wanted), IPPROTO_IPV6, kind, data);
         };
         // struct in6_pktinfo: destination, interface.
-        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, &|| {
+        let information = || {
             let mut information = shown(Domain::V6).as_v6().map_or(Vec::new(), |v6| Vec::from(v6.address));
             information.extend_from_slice(&index.to_ne_bytes());
             information
-        });
+        };
+        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, &information);
         add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, &|| from_int(ttl));
         add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, &|| from_int(tos));
+        add(ipv6::IPV6_2292PKTINFO, ipv6::IPV6_2292PKTINFO, &information);
+        add(ipv6::IPV6_2292HOPLIMIT, ipv6::IPV6_2292HOPLIMIT, &|| from_int(ttl));
         add(ipv6::IPV6_ORIGDSTADDR, ipv6::IPV6_ORIGDSTADDR, &|| shown(Domain::V6).bytes().into());
         control
     }

@@ -251,14 +251,19 @@ pub fn interface(net: &Arc<Net>, command: u32, argument: u64) -> Result<usize> {
         | linux::SIOCGIFMETRIC
         | linux::SIOCGIFHWADDR
         | SIOCGIFTXQLEN => {}
-        linux::SIOCSIFFLAGS | linux::SIOCSIFADDR | linux::SIOCSIFNETMASK => {
+        linux::SIOCSIFADDR | linux::SIOCSIFNETMASK => {
             return UserPtr::<[u8; IFREQ]>::new(argument).read().and(Err(EPERM));
         }
-        linux::SIOCSIFMTU => {
+        linux::SIOCSIFFLAGS | linux::SIOCSIFMTU => {
             let request = UserPtr::<[u8; IFREQ]>::new(argument).read()?;
             let is_loopback = request[..16].split(|byte| *byte == 0).next() == Some(b"lo");
             if !is_loopback || !api_socket::may_administer() {
                 return Err(EPERM);
+            }
+            if command == linux::SIOCSIFFLAGS {
+                let flags = u32::from(u16::from_ne_bytes([request[16], request[17]]));
+                net.act(|stack, _| stack.ip.lo.set_up(flags & IFF_UP != 0));
+                return Ok(0);
             }
             let mtu = i32::from_ne_bytes([request[16], request[17], request[18], request[19]]);
             return net.act(|stack, _| stack.set_loopback_mtu(mtu.into())).map(|()| 0);

@@ -19,11 +19,11 @@ pub const IPV6_RECVTCLASS: u32 = 66;
 pub const IPV6_TCLASS: u32 = 67;
 
 /// What RFC 2292 called them, which RFC 3542 replaced.
-const IPV6_2292PKTINFO: u32 = 2;
+pub const IPV6_2292PKTINFO: u32 = 2;
 const IPV6_2292HOPOPTS: u32 = 3;
 const IPV6_2292DSTOPTS: u32 = 4;
 const IPV6_2292RTHDR: u32 = 5;
-const IPV6_2292HOPLIMIT: u32 = 8;
+pub const IPV6_2292HOPLIMIT: u32 = 8;
 const IPV6_FLOWINFO: u32 = 11;
 pub const IPV6_MULTICAST_IF: u32 = 17;
 pub const IPV6_MULTICAST_HOPS: u32 = 18;

@@ -74,10 +74,12 @@ fn of_ip(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
 
 fn of_ipv6(number_of: NumberOf<'_>, kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
     match kind {
-        ipv6::IPV6_HOPLIMIT => choice.ttl = u8::try_from(exactly(data, -1..=255)?).ok(),
+        ipv6::IPV6_HOPLIMIT | ipv6::IPV6_2292HOPLIMIT => {
+            choice.ttl = u8::try_from(exactly(data, -1..=255)?).ok();
+        }
         ipv6::IPV6_TCLASS => choice.tos = u8::try_from(exactly(data, -1..=255)?).ok(),
         // struct in6_pktinfo: source, interface.
-        ipv6::IPV6_PKTINFO => {
+        ipv6::IPV6_PKTINFO | ipv6::IPV6_2292PKTINFO => {
             let data: [u8; 20] = data.try_into().map_err(|_| EINVAL)?;
             let source: [u8; 16] = data[..16].try_into().map_err(|_| EINVAL)?;
             let source = Ipv6Addr::from(source);

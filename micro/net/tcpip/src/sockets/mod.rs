@@ -19,7 +19,7 @@ mod options;
 mod raw;
 mod stream;
 
-use crate::stack::Net;
+use crate::stack::{Net, Stack};
 use crate::wire;
 use abi::{Result, errno::*};
 use alloc::{string::String, sync::Arc};
@@ -69,7 +69,12 @@ impl Family for Inet {
                     Ok(())
                 })
             }),
-            _ => Err(ENOENT),
+            _ => {
+                let tag = Stack::tag(name).ok_or(ENOENT)?;
+                let value = i32::try_from(value).map_err(|_| EINVAL)?;
+                self.0.look(|stack| stack.tags[tag] = value);
+                Ok(())
+            }
         }
     }
 

@@ -229,9 +229,12 @@ impl RawSocket {
         let index = if packet.to == LOOPBACK6 { LOOPBACK } else { ETHERNET };
         let known = self.net.look(|s| s.ip.address_of(packet.to));
         let own = known.map_or([0; 16], |of| of.address.octets());
-        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, [&own[..], &index.to_ne_bytes()].concat());
+        let information = [&own[..], &index.to_ne_bytes()].concat();
+        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, information.clone());
         add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, from_int(packet.ttl));
         add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, from_int(packet.tos));
+        add(ipv6::IPV6_2292PKTINFO, ipv6::IPV6_2292PKTINFO, information);
+        add(ipv6::IPV6_2292HOPLIMIT, ipv6::IPV6_2292HOPLIMIT, from_int(packet.ttl));
         control
     }
 
