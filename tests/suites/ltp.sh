@@ -8,7 +8,7 @@
 set -uo pipefail
 list=$1 out=$2 limit=${3:-40}
 export LTPROOT=/opt/ltp PATH=/opt/ltp/testcases/bin:$PATH TMPDIR=/tmp HOME=/root
-export KCONFIG_SKIP_CHECK=1 LTP_TIMEOUT_MUL=0.5 LTP_COLORIZE_OUTPUT=n LTP_SINGLE_FS_TYPE=tmpfs
+export KCONFIG_SKIP_CHECK=1 LTP_TIMEOUT_MUL=${LTP_TIMEOUT_MUL:-0.5} LTP_COLORIZE_OUTPUT=n LTP_SINGLE_FS_TYPE=${LTP_SINGLE_FS_TYPE:-tmpfs}
 mkdir -p "$out"
 touch "$out/summary"
 while read -r name command; do
@@ -22,5 +22,9 @@ while read -r name command; do
   status=$?
   counts=$(for word in TPASS TFAIL TBROK TCONF; do grep -c "$word" "$out/$name"; done)
   echo "$name $status ${counts//$'\n'/ }" >>"$out/summary"
+  # A test that was ended leaves its device mounted, which the next one wants.
+  while read -r _ place _; do
+    [[ $place != "$TMPDIR"/LTP_* ]] || umount -l "$place"
+  done </proc/mounts
   rm -rf "${TMPDIR:?}"/LTP_*
 done <"$list"
