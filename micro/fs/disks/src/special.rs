@@ -3,7 +3,7 @@
 //! storage after fsync(2). A disk whose file system is mounted is not written to past it: `EBUSY`.
 
 use crate::device::Device;
-use crate::{SLOTS, index, is_mounted};
+use crate::{SLOTS, index, is_mounted, unmount_unused};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode, Sink, Source, Stat, write_user_int, zeroed};
@@ -38,7 +38,11 @@ pub fn open(number: u64, inode: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn F
         return Err(EACCES);
     }
     if (writes || flags & O_EXCL != 0) && is_mounted(index) {
-        return Err(EBUSY);
+        // A context of fsopen(2) that was closed has let go of its file system, and told nobody.
+        unmount_unused()?;
+        if is_mounted(index) {
+            return Err(EBUSY);
+        }
     }
     if writes {
         device.add_writer();
