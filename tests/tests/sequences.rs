@@ -157,6 +157,11 @@ fn processes_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn traced_processes_answer_random_calls_as_on_linux() {
+    nearly_the_same("traces", &[("0", 3)], "2400");
+}
+
+#[test]
 fn readiness_and_pipes_answer_random_calls_as_on_linux() {
     nearly_the_same("readiness", &[("0", 3)], "6000");
 }

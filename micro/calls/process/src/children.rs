@@ -16,7 +16,7 @@ use task::pids::Pid;
 use task::process::Process;
 use task::signals::{self, SIGCHLD, SigInfo};
 use task::time::duration::to_timeval;
-use task::{Task, processes, wait};
+use task::{Task, processes, tracing, wait};
 
 const WNOHANG: u32 = 1;
 const WUNTRACED: u32 = 2;
@@ -55,42 +55,49 @@ impl Which {
 }
 
 /// A child that was made with another signal than SIGCHLD is waited for by __WCLONE or __WALL only.
-/// What the caller traces is always waited for.
-fn is_for(parent: &Process, child: &Process, options: u32) -> bool {
+fn is_for(child: &Process, options: u32) -> bool {
     let is_clone = child.family.exit_signal.load(Ordering::Relaxed) != SIGCHLD;
-    let traces = child.family.traced_by.get() == parent.pid;
-    options & WALL != 0 || traces || is_clone == (options & WCLONE != 0)
+    options & WALL != 0 || is_clone == (options & WCLONE != 0)
 }
 
-/// What there is to tell now. `EAGAIN` when nothing yet, `ECHILD` when nothing ever will be.
+/// What a thread that the caller traces has to tell.
+fn look_at_tracee(parent: &Process, task: &Task, options: u32) -> Option<Told> {
+    // One that has ended has no number behind this.
+    let number = task.tid.seen_by(parent);
+    Some(match ptrace::wait::news(parent, task, options & WEXITED != 0, options & WNOWAIT != 0)? {
+        News::Stopped { code, why } => {
+            Told::of(parent, &task.process, CLD_TRAPPED, code).of_thread(number, why)
+        }
+        News::Ended(ended) => {
+            let told = Told::ended(parent, &task.process, &ended).of_thread(number, 0);
+            if options & WNOWAIT == 0 {
+                if task.is_first() && task.process.family.parent() == parent.pid {
+                    reap(parent, &task.process, &ended);
+                } else {
+                    ptrace::wait::forget_ended(parent, task);
+                }
+            }
+            told
+        }
+    })
+}
+
+/// What there is to tell now: of children in the order in which they were made, and then of those that are only traced, the
+/// newest first. `EAGAIN` when nothing yet, `ECHILD` when nothing ever will be.
 fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
     let mut none = true;
-    for task in ptrace::wait::tracees(parent).iter().filter(|task| which.includes_thread(task)) {
-        none = false;
-        // One that has ended has no number behind this.
-        let number = task.tid.seen_by(parent);
-        let news = ptrace::wait::news(parent, task, options & WEXITED != 0, options & WNOWAIT != 0);
-        let told = match news {
-            None => continue,
-            Some(News::Stopped { code, why }) => {
-                Told::of(parent, &task.process, CLD_TRAPPED, code).of_thread(number, why)
-            }
-            Some(News::Ended(ended)) => Told::ended(parent, &task.process, &ended).of_thread(number, 0),
-        };
-        return Ok(told);
-    }
     let siblings = core::iter::successors(parent.family.children.lock().first(), |child| {
         parent.family.children.lock().after(child)
     });
-    for child in &mut siblings.filter(|child| which.includes(child) && is_for(parent, child, options)) {
-        // Its tracer hears of it, and only then its parent.
+    for child in &mut siblings.filter(|child| which.includes(child) && is_for(child, options)) {
+        // Its tracer hears of its end, and only then its parent.
         let tracer = child.family.traced_by.get();
-        if tracer != Pid::NONE && tracer != parent.pid {
-            none = false;
-            continue;
-        }
         let zombie = *child.family.zombie.lock();
         match zombie {
+            Some(_) if tracer != Pid::NONE && tracer != parent.pid => {
+                none = false;
+                continue;
+            }
             Some(ended) if options & WEXITED != 0 => {
                 // Nobody has its number behind that any more.
                 let told = Told::ended(parent, &child, &ended);
@@ -103,12 +110,17 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
             Some(_) => continue,
             None => none = false,
         }
-        if tracer != Pid::NONE {
-            continue;
+        let traces = tracer == parent.pid;
+        if traces
+            && let Some(task) = ptrace::wait::first_of(parent, &child)
+            && let Some(told) = look_at_tracee(parent, &task, options)
+        {
+            return Ok(told);
         }
         let change = *child.family.change.lock();
         let wanted = match change {
-            Some(Change::Stopped(_)) => options & WUNTRACED != 0,
+            // A tracer has heard of each thread's stop.
+            Some(Change::Stopped(_)) => options & WUNTRACED != 0 && !traces,
             Some(Change::Continued) => options & WCONTINUED != 0,
             None => false,
         };
@@ -119,12 +131,24 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
             return Ok(Told::changed(parent, &child, change));
         }
     }
+    for (task, has_ended) in ptrace::wait::newest_first(parent) {
+        if !which.includes_thread(&task) {
+            continue;
+        }
+        none &= has_ended && options & WEXITED == 0;
+        if let Some(told) = look_at_tracee(parent, &task, options) {
+            return Ok(told);
+        }
+    }
     Err(if none { ECHILD } else { EAGAIN })
 }
 
 /// The parent does not want to be told of the end: nothing is left of the process, and what it used is nobody's
 /// (getrusage(2), RUSAGE_CHILDREN).
 pub fn forget(parent: &Process, child: &Arc<Process>) {
+    if child.family.traced_by.replace(parent.pid, Pid::NONE).is_ok() {
+        tracing::unlink(parent, child.pid);
+    }
     parent.family.children.lock().remove(child);
     processes::remove(child);
 }

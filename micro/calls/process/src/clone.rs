@@ -477,7 +477,7 @@ fn traced(parent: &Task, wanted: &Wanted) -> Result<Traced> {
 fn tell_tracer(call: &mut Call<'_>, parent: &Task, event: Option<(i32, u32)>, id: Pid) {
     if let Some((event, option)) = event {
         let message = ptrace::stop::number_for_tracer(parent, id);
-        ptrace::stop::event(parent, call.frame, event, option, message);
+        ptrace::stop::event_in_call(parent, call.frame, event, option, message);
     }
 }
 
@@ -594,7 +594,7 @@ fn start_process(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces
     tell_tracer(call, parent, event, pid);
     if wanted.has(CLONE_VFORK) {
         wait_for_vfork(parent, &child);
-        ptrace::stop::event(
+        ptrace::stop::event_in_call(
             parent,
             call.frame,
             EVENT_VFORK_DONE,
@@ -608,14 +608,16 @@ fn start_process(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces
 /// Until the child has another address space than the caller, or none. Only the end of the process is a reason not to
 /// wait (Linux' TASK_KILLABLE).
 fn wait_for_vfork(parent: &Task, child: &Process) {
+    parent.in_vfork.store(true, Ordering::Relaxed);
     while child.family.vfork_parent.lock().is_some() {
         let is_killed = (parent.signals.pending() | parent.process.signals.pending()) & bit(SIGKILL) != 0;
         if is_killed || parent.process.is_ending() {
             child.family.vfork_parent.lock().take();
-            return;
+            break;
         }
         sched::park(u64::MAX);
     }
+    parent.in_vfork.store(false, Ordering::Relaxed);
 }
 
 /// Answers where there can be one address space only, with one line in the log the first time.

@@ -484,7 +484,9 @@ fn state(process: &Process, task: Option<&Task>) -> (char, &'static str) {
     match task {
         None => ('Z', "zombie"),
         Some(task) if task.tracing.is_stopped() => ('t', "tracing stop"),
-        Some(_) if process.signals.is_stopped() => ('T', "stopped"),
+        Some(task) if task.in_vfork.load(Ordering::Relaxed) => ('D', "disk sleep"),
+        // Its tracer may have let it go on although its process is stopped.
+        Some(task) if process.signals.is_stopped() && !task.tracing.passes_stop() => ('T', "stopped"),
         Some(task) if sleeps(task) => ('S', "sleeping"),
         Some(_) => ('R', "running"),
     }

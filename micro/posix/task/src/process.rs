@@ -117,6 +117,8 @@ pub struct Family {
     pub was_out_of_memory: AtomicBool,
     /// The process that traces the first thread.
     pub traced_by: AtomicPid,
+    /// It does so by PTRACE_SEIZE.
+    pub is_seized: AtomicBool,
     /// The parent's thread that made it.
     pub maker: AtomicPid,
     /// ru_maxrss of children that were waited for, in bytes.
@@ -143,6 +145,7 @@ impl Family {
             was_out_of_memory: AtomicBool::new(false),
             children_peak: AtomicU64::new(0),
             traced_by: AtomicPid::new(Pid::NONE),
+            is_seized: AtomicBool::new(false),
             maker: AtomicPid::new(parent),
         }
     }

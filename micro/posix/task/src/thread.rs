@@ -56,6 +56,8 @@ pub struct Task {
     pub memory_policy: SpinLock<(u32, u64)>,
     /// It is not to leave the kernel (`overlay::Held`).
     pub held: AtomicBool,
+    /// It waits for the child that vfork(2) made: no signal but one that ends it is a reason to go on.
+    pub in_vfork: AtomicBool,
     #[cfg_attr(not(feature = "fail-nth"), allow(dead_code))]
     pub fail_nth: FailNth,
     thread: SpinLock<Option<Arc<Thread>>>,
@@ -86,6 +88,7 @@ impl Task {
             seccomp: Seccomp::default(),
             memory_policy: SpinLock::new((0, 0)),
             held: AtomicBool::new(false),
+            in_vfork: AtomicBool::new(false),
             fail_nth: FailNth::default(),
             thread: SpinLock::new(None),
             predecessor: SpinLock::new(None),

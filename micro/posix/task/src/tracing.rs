@@ -219,6 +219,7 @@ impl Prepared {
     pub fn begin(self, tracer: &Process, task: &Arc<Task>) {
         if task.is_first() {
             task.process.family.traced_by.set(self.0.tracer);
+            task.process.family.is_seized.store(self.0.seized, Relaxed);
         }
         *task.tracing.traced.lock() = Some(self.0);
         task.tracing.on.store(true, Relaxed);
@@ -231,7 +232,8 @@ impl Prepared {
 pub fn unlink(tracer: &Process, tid: Pid) -> Option<Tracee> {
     let mut tracees = tracer.tracees.lock();
     let at = tracees.iter().position(|tracee| tracee.task.tid == tid)?;
-    Some(tracees.swap_remove(at))
+    // The order in which they were attached to is that in which a wait looks at them.
+    Some(tracees.remove(at))
 }
 
 /// The thread is not traced from now on: it goes on with `signal`, if it is stopped.

@@ -14,10 +14,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_user::{UserPtr, read_bytes, write_bytes};
+use core::sync::atomic::Ordering::Relaxed;
 use stop::{CALL_ENTERS, CALL_LEAVES, CALL_STOP, EVENT_STOP};
 use task::call::Call;
 use task::identity::capabilities::CAP_SYS_ADMIN;
 use task::identity::{As, check_access};
+use task::pids::Pid;
 use task::process::Process;
 use task::registers::{Registers, WORDS};
 use task::signals::{self, SIGKILL, SIGNALS, SIGSTOP, SigInfo};
@@ -75,10 +77,11 @@ pub fn ptrace(call: &mut Call<'_>) -> Result<usize> {
     if request == TRACEME {
         return trace_me();
     }
-    let task = processes::named_task(tid).ok_or(ESRCH)?;
+    let is_refused = request == SEIZE && (address != 0 || data & !u64::from(OPTIONS) != 0);
+    let Some(task) = processes::named_task(tid) else { return request_to_zombie(request, tid, is_refused) };
     match request {
         ATTACH => return attach(&task, false, 0),
-        SEIZE if address != 0 || data & !u64::from(OPTIONS) != 0 => return Err(EIO),
+        SEIZE if is_refused => return Err(EIO),
         SEIZE => return attach(&task, true, check_options(data)?),
         _ => {}
     }
@@ -100,6 +103,21 @@ pub fn ptrace(call: &mut Call<'_>) -> Result<usize> {
         return Err(ESRCH);
     }
     stopped_request(&task, request, address, data)
+}
+
+/// A process that has ended and was not waited for is traced until then, and looks at nothing any more.
+fn request_to_zombie(request: u64, tid: i32, is_refused: bool) -> Result<usize> {
+    let zombie = Pid::named(tid).and_then(processes::find).filter(|process| process.family.is_zombie());
+    let family = &zombie.as_ref().ok_or(ESRCH)?.family;
+    let is_traced = family.traced_by.get() == task::current().process.pid;
+    match request {
+        SEIZE if is_refused => Err(EIO),
+        ATTACH | SEIZE => Err(EPERM),
+        KILL if is_traced => Ok(0),
+        INTERRUPT if is_traced && family.is_seized.load(Relaxed) => Ok(0),
+        INTERRUPT if is_traced => Err(EIO),
+        _ => Err(ESRCH),
+    }
 }
 
 fn stopped_request(task: &Arc<Task>, request: u64, address: u64, data: u64) -> Result<usize> {
@@ -244,7 +262,7 @@ fn attach(task: &Arc<Task>, seized: bool, options: u32) -> Result<usize> {
     prepared.begin(&own.process, task);
     let was_stopped = process.signals.stopped_by() != 0;
     if !seized {
-        signals::raise(task, SigInfo::from_process(SIGSTOP, signals::SI_USER, 0, 0));
+        signals::raise(task, SigInfo::from_kernel(SIGSTOP));
     } else if was_stopped {
         task.tracing.with(|traced| traced.wants_trap = true);
     }
@@ -291,15 +309,21 @@ fn interrupt(task: &Task) -> Result<usize> {
     if !with(&task.tracing, |traced| traced.seized)? {
         return Err(EIO);
     }
-    task.tracing.with(|traced| traced.wants_trap = true);
+    task.tracing.with(|traced| {
+        traced.wants_trap = true;
+        // One that listens comes back; where another stop is, this one is the next.
+        if traced.stop.is_some_and(|stop| stop.listens) {
+            traced.stop = None;
+        }
+    });
     task.interrupt();
     Ok(0)
 }
 
-/// PTRACE_LISTEN.
+/// PTRACE_LISTEN, where the tracer has not put another signal's information in place of the stop's.
 fn listen(task: &Task) -> Result<usize> {
     let listens = |stop: &mut Stop| {
-        let is_stop = stop.code >> 8 == EVENT_STOP;
+        let is_stop = stop.info.is_some_and(|info| info.code() >> 8 == EVENT_STOP);
         stop.listens |= is_stop;
         is_stop
     };

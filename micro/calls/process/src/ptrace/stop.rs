@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use task::children::{CLD_STOPPED, CLD_TRAPPED};
 use task::pids::Pid;
 use task::registers::TRAP_FLAG;
-use task::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
+use task::signals::{self, SI_USER, SIGKILL, SIGTRAP, SigInfo, bit};
 use task::tracing::*;
 use task::wait::{RESTART, RESTART_ALWAYS, RESTART_BLOCK, RESTART_NO_HANDLER};
 use task::{Task, processes};
@@ -29,6 +29,9 @@ pub const CALL_STOP: i32 = SIGTRAP | 0x80;
 /// PTRACE_GETEVENTMSG of a system-call stop.
 pub const CALL_ENTERS: u64 = 1;
 pub const CALL_LEAVES: u64 = 2;
+/// Numbers of the calls that end a thread and a process.
+const SYS_EXIT: u64 = 60;
+const SYS_EXIT_GROUP: u64 = 231;
 /// The number of a call that is not made: RAX is what the tracer left there.
 pub const NO_CALL: u64 = u64::MAX - 1;
 
@@ -73,7 +76,7 @@ fn stop(
     loop {
         // A seized thread that only listens comes back to tell that something changed.
         let goes_on = task.tracing.with(|traced| {
-            if traced.stop.is_some_and(|stop| stop.listens && (traced.notify || traced.wants_trap)) {
+            if traced.stop.is_some_and(|stop| stop.listens && traced.notify) {
                 traced.stop = None;
             }
             traced.stop.is_none()
@@ -141,10 +144,7 @@ pub fn call_enters(task: &Task, frame: &mut TrapFrame, number: u64) -> u64 {
     }
     frame.orig_rax = number;
     frame.rax = ENOSYS.to_return() as u64;
-    let signal = call_stop(task, frame, CALL_ENTERS);
-    if signal != 0 {
-        send(task, signal);
-    }
+    call_stop(task, frame, CALL_ENTERS);
     if is_killed(task) || how == Resume::ShowingCalls || (frame.orig_rax as i32) < 0 {
         return NO_CALL;
     }
@@ -157,12 +157,7 @@ pub fn call_leaves(task: &Task, frame: &mut TrapFrame) {
         return;
     }
     match resume(task) {
-        Resume::ToCall => {
-            let signal = call_stop(task, frame, CALL_LEAVES);
-            if signal != 0 {
-                send(task, signal);
-            }
-        }
+        Resume::ToCall => call_stop(task, frame, CALL_LEAVES),
         // The trap flag does not survive a call, and the step is over.
         Resume::Step => {
             if task.tracing.steps.swap(false, Relaxed) {
@@ -174,19 +169,14 @@ pub fn call_leaves(task: &Task, frame: &mut TrapFrame) {
     }
 }
 
-fn call_stop(task: &Task, frame: &mut TrapFrame, message: u64) -> i32 {
+/// A signal that the tracer gave, where none was delivered, comes from the kernel.
+fn call_stop(task: &Task, frame: &mut TrapFrame, message: u64) {
     let code = if task.tracing.has_option(O_TRACESYSGOOD) { CALL_STOP } else { SIGTRAP };
-    stop(task, frame, code, CLD_TRAPPED, Some(trap_info(task, code)), message).0
-}
-
-/// The tracer gave a signal where none was delivered: it comes as if the thread had sent it to itself.
-fn send(task: &Task, signal: i32) {
-    let uid = task.credentials().lock().uid;
-    // A real-time signal may be refused for want of room.
-    let _ = signals::send_to_task(
-        task,
-        SigInfo::from_process(signal, SI_USER, task.process.number, task.process.shown_user(uid)),
-    );
+    let (signal, _) = stop(task, frame, code, CLD_TRAPPED, Some(trap_info(task, code)), message);
+    if signal != 0 {
+        // A real-time signal may be refused for want of room.
+        let _ = signals::send_to_task(task, SigInfo::from_kernel(signal));
+    }
 }
 
 /// The number that the tracer of the thread has for somebody, as a message of an event.
@@ -204,6 +194,15 @@ pub fn event(task: &Task, frame: &mut TrapFrame, event: i32, option: u32, messag
     true
 }
 
+/// The same within a call, which has no result yet.
+pub fn event_in_call(task: &Task, frame: &mut TrapFrame, kind: i32, option: u32, message: u64) -> bool {
+    if !task.tracing.has_option(option) {
+        return false;
+    }
+    frame.rax = ENOSYS.to_return() as u64;
+    event(task, frame, kind, option, message)
+}
+
 /// A filter of system calls leaves a call to the tracer, with the number in ORIG_RAX and what it answers in RAX. False when
 /// nobody listens, or the thread is killed: the call is not made.
 pub fn filter_asks(task: &Task, frame: &mut TrapFrame, message: u64) -> bool {
@@ -212,10 +211,20 @@ pub fn filter_asks(task: &Task, frame: &mut TrapFrame, message: u64) -> bool {
 
 /// Another program runs: its first stop.
 pub fn program_starts(task: &Task, frame: &mut TrapFrame, old: u64) {
-    if task.tracing.is_on() && !event(task, frame, EVENT_EXEC, O_TRACEEXEC, old) {
+    if !task.tracing.is_on() {
+        return;
+    }
+    let result = frame.rax;
+    if event_in_call(task, frame, EVENT_EXEC, O_TRACEEXEC, old) {
+        frame.rax = result;
+    } else {
         let seized = task.tracing.with(|traced| traced.seized).unwrap_or(false);
         if !seized {
-            send(task, SIGTRAP);
+            let uid = task.credentials().lock().uid;
+            let number = task.process.number;
+            let info = SigInfo::from_process(SIGTRAP, SI_USER, number, task.process.shown_user(uid));
+            // A standard signal is never refused.
+            let _ = signals::send_to_task(task, info);
         }
     }
 }
@@ -290,11 +299,8 @@ pub fn wait_while_stopped(task: &Task, frame: &mut TrapFrame) -> bool {
             let why = if stopped_by != 0 { CLD_STOPPED } else { CLD_TRAPPED };
             stop(task, frame, code, why, Some(info), 0).1
         } else {
-            let (given, changed) = stop(task, frame, signal, CLD_STOPPED, None, 0);
-            if given != 0 && given != SIGSTOP {
-                send(task, given);
-            }
-            changed
+            // What it is let go on with counts for nothing: no signal is about to be delivered.
+            stop(task, frame, signal, CLD_STOPPED, None, 0).1
         };
     }
 }
@@ -336,5 +342,7 @@ pub fn ends(task: &Task, frame: &mut TrapFrame, status: Option<&Status>) {
         Some(Status::Signal { number }) => u64::from(*number),
         _ => 0,
     };
-    event(task, frame, EVENT_EXIT, O_TRACEEXIT, code);
+    let in_call = [SYS_EXIT, SYS_EXIT_GROUP].contains(&frame.orig_rax);
+    let stops = if in_call { event_in_call } else { event };
+    stops(task, frame, EVENT_EXIT, O_TRACEEXIT, code);
 }

@@ -21,25 +21,29 @@ pub enum News {
     Ended(Ended),
 }
 
-/// All threads that the process traces.
-pub fn tracees(tracer: &Process) -> Vec<Arc<Task>> {
-    tracer.tracees.lock().iter().map(|tracee| tracee.task.clone()).collect()
+/// All threads that the process traces and whether they have ended, from the newest tracee on. The list may change meanwhile.
+pub fn newest_first(tracer: &Process) -> impl Iterator<Item = (Arc<Task>, bool)> {
+    let count = tracer.tracees.lock().len();
+    (0..count).rev().filter_map(|at| {
+        tracer.tracees.lock().get(at).map(|tracee| (tracee.task.clone(), tracee.ended.is_some()))
+    })
 }
 
-/// What the tracee has to tell now. `ends` are wanted as well; unless it only looks, it is told once.
+/// The child's first thread, where the process traces it.
+pub fn first_of(tracer: &Process, child: &Process) -> Option<Arc<Task>> {
+    let tracees = tracer.tracees.lock();
+    tracees.iter().find(|tracee| tracee.task.tid == child.pid).map(|tracee| tracee.task.clone())
+}
+
+/// What the tracee has to tell now. `ends` are wanted as well; unless it only looks, a stop is told once. Of an end the caller
+/// says that it was told ([`forget_ended`]).
 pub fn news(tracer: &Process, task: &Task, ends: bool, only_looks: bool) -> Option<News> {
     let ended = {
         let tracees = tracer.tracees.lock();
         tracees.iter().find(|tracee| tracee.task.tid == task.tid)?.ended
     };
     if let Some(ended) = ended {
-        if !ends {
-            return None;
-        }
-        if !only_looks {
-            forget_ended(tracer, task);
-        }
-        return Some(News::Ended(ended));
+        return ends.then_some(News::Ended(ended));
     }
     task.tracing
         .with(|traced| {
@@ -51,7 +55,7 @@ pub fn news(tracer: &Process, task: &Task, ends: bool, only_looks: bool) -> Opti
 }
 
 /// A tracee that has ended is a tracee no longer: a process is its parent's again, a thread is gone.
-fn forget_ended(tracer: &Process, task: &Task) {
+pub fn forget_ended(tracer: &Process, task: &Task) {
     unlink(tracer, task.tid);
     if !task.is_first() {
         processes::release(task.tid);
@@ -60,7 +64,10 @@ fn forget_ended(tracer: &Process, task: &Task) {
     let process = &task.process;
     process.family.traced_by.set(Pid::NONE);
     let zombie = *process.family.zombie.lock();
-    if let Some(ended) = zombie {
+    // A parent has heard of it already.
+    if let Some(ended) = zombie
+        && process.family.parent() != tracer.pid
+    {
         children::tell_or_reap(process, &ended);
     }
 }
@@ -133,8 +140,8 @@ fn leave(tracer: &Process, tracee: &Arc<Task>) {
     tracing::release(tracee, None);
 }
 
-/// A process has ended, and its first thread was traced by another process than its parent: that one hears of it first. False
-/// when nobody else is to hear.
+/// A process has ended, and its first thread was traced: the tracer hears of it first, if that is another one than the parent.
+/// False when nobody else is to hear.
 pub fn process_ends(process: &Arc<Process>, ended: &Ended) -> bool {
     let family = &process.family;
     let tracer = family.traced_by.get();
@@ -145,9 +152,10 @@ pub fn process_ends(process: &Arc<Process>, ended: &Ended) -> bool {
         family.traced_by.set(Pid::NONE);
         return false;
     };
-    if tracer.pid == family.parent() || !tracer.signals.wants_zombies() {
+    let is_parent = tracer.pid == family.parent();
+    if !tracer.signals.wants_zombies() {
         unlink(&tracer, process.pid);
-        if tracer.pid != family.parent() {
+        if !is_parent {
             family.traced_by.set(Pid::NONE);
         }
         return false;
@@ -161,8 +169,9 @@ pub fn process_ends(process: &Arc<Process>, ended: &Ended) -> bool {
         })
     };
     match first {
+        Some(_) if is_parent => {}
         Some(task) => tell_end(&tracer, &task, ended),
         None => family.traced_by.set(Pid::NONE),
     }
-    family.traced_by.get() != Pid::NONE
+    !is_parent && family.traced_by.get() != Pid::NONE
 }
