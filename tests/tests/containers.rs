@@ -74,14 +74,14 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
     let Some(engine) = engine() else { return };
     engine.bundle("two", "trap 'echo got it; exit 5' USR1; echo up; while :; do sleep 0.1; done", |_| {});
     assert!(engine.create("two").success(), "{}", engine.out("two"));
-    engine.run(&["exec", "two", "echo"]).code(1).complains("created");
+    engine.run(&["exec", "two", "echo"]).code(255).complains("created");
     engine.run(&["start", "two"]).ok();
     eventually("it runs", || engine.out("two").contains("up"));
     engine.run(&["exec", "two", "echo", "a further process"]).ok().says("a further process");
     engine.run(&["exec", "two", "sh", "-c", "exit 3"]).code(3);
     engine
         .run(&["exec", "-e", "PATH=/bin", "two", "nothing"])
-        .code(1)
+        .code(255)
         .complains("executable file not found in $PATH");
     // As conmon and the shim do it.
     let process = engine.unilith.path("process.json");
@@ -240,7 +240,7 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
     assert!(!out.contains("own"), "the other's root is not its own: {out}");
     assert_eq!(engine.status("client"), "stopped");
     assert!(!engine.is_in_machine("sleep\x004321"), "the end of its first process is that of all");
-    engine.run(&["exec", "client", "echo"]).code(1).complains("stopped");
+    engine.run(&["exec", "client", "echo"]).code(255).complains("stopped");
 
     // It restarts, under another id as the kubelet has it; the other container knows nothing of that.
     assert_eq!(engine.status("server"), "running");

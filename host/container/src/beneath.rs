@@ -110,6 +110,17 @@ impl Root {
         })
     }
 
+    /// A directory that is there, to be looked at.
+    pub fn folder(&self, path: &Path) -> Option<OwnedFd> {
+        self.at(path, OFlags::RDONLY | OFlags::DIRECTORY).ok()
+    }
+
+    /// Whether the image has a symbolic link under this name, in its last part.
+    pub fn is_link(&self, path: &Path) -> bool {
+        let found = fs::statat(&self.folder, inside(path), AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    }
+
     /// Whether there is anything under this name.
     pub fn has(&self, path: &Path) -> bool {
         fs::statat(&self.folder, inside(path), AtFlags::SYMLINK_NOFOLLOW).is_ok() || self.kind(path).is_some()

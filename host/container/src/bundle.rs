@@ -287,7 +287,9 @@ impl Container {
     }
 
     fn parse(text: &str, bundle: &Path) -> std::result::Result<Container, String> {
-        let spec: Spec = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let mut spec: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        spec.get_mut("process").map(complete);
+        let spec: Spec = serde_json::from_value(spec).map_err(|e| e.to_string())?;
         let version = spec.version().clone();
         if !version.starts_with("1.") {
             return Err(format!("ociVersion {version:?}: this runtime knows 1.x"));
@@ -342,6 +344,15 @@ impl Container {
         }
         if let Some(linux) = spec.linux() {
             container.add_linux(linux)?;
+        }
+        container.add_read_only_scratch();
+        let in_container = container.hooks.as_ref().and_then(|hooks| hooks.start_container().as_ref());
+        if let Some(hook) = in_container.and_then(|list| list.first()) {
+            return Err(format!(
+                "hooks.startContainer: {}: a machine runs nothing before its program; have it run by the program, or before the \
+                 container's start by createContainer",
+                hook.path().display()
+            ));
         }
         match container.choice("pod") {
             None | Some(SEPARATE) => {}
@@ -411,6 +422,13 @@ impl Container {
             other => return Err(wrong(&format!("a machine has no file system of the type {other:?}"))),
         }
         Ok(())
+    }
+
+    /// A file system in the machine's memory is made read-only as the paths of `linux.readonlyPaths` are.
+    fn add_read_only_scratch(&mut self) {
+        let places = self.scratch.iter().filter(|scratch| scratch.read_only && scratch.is_in_memory());
+        let places = places.map(|scratch| scratch.destination.to_string_lossy().into_owned());
+        self.confinement.read_only.extend(places);
     }
 
     fn add_linux(&mut self, linux: &oci_spec::runtime::Linux) -> std::result::Result<(), String> {
@@ -518,6 +536,13 @@ impl Container {
     }
 }
 
+/// Gives a process that names no user the superuser, as runc does.
+pub fn complete(process: &mut serde_json::Value) {
+    if let Some(process) = process.as_object_mut() {
+        process.entry("user").or_insert_with(|| serde_json::json!({"uid": 0, "gid": 0}));
+    }
+}
+
 /// The process of a namespace's path in /proc (namespaces(7)).
 pub fn process_of(namespace: &Path) -> Option<u32> {
     namespace.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()
@@ -622,6 +647,8 @@ mod tests {
             size: Some(64 << 20),
             inodes: None,
             noexec: false,
+            read_only: false,
+            copies_up: false,
         };
         assert_eq!(c.scratch, [run]);
         assert_eq!(c.choice("machine"), Some("process"));

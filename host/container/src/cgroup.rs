@@ -66,6 +66,12 @@ impl Hierarchies {
         })
     }
 
+    /// Whether a group of that path is there.
+    pub fn has(&self, path: &Path) -> bool {
+        let below = below(path);
+        self.mounts.iter().any(|(place, _)| place.join(&below).exists())
+    }
+
     /// Makes the groups of a container and puts a process into them. Groups that are there are used. `made`: those to remove, after
     /// an error as well.
     pub fn join(&self, path: &Path, pid: u32, made: &mut Vec<PathBuf>) -> Result<()> {
@@ -180,6 +186,13 @@ fn settings(resources: &LinuxResources) -> Vec<Setting> {
             out.extend(value.clone().filter(|v| !v.is_empty()).map(|value| (name, value)));
         }
     }
+    if let Some(weight) =
+        resources.block_io().as_ref().and_then(|io| io.weight()).filter(|weight| *weight > 0)
+    {
+        out.push(("blkio.bfq.weight", weight.to_string()));
+        out.push(("blkio.weight", weight.to_string()));
+        out.push(("io.bfq.weight", weight.to_string()));
+    }
     if let Some(limit) = resources.pids().map(|pids| pids.limit()) {
         out.push(("pids.max", host_pids(limit).map_or("max".into(), |limit| limit.to_string())));
     }
@@ -217,6 +230,7 @@ pub fn limit(groups: &[PathBuf], resources: &LinuxResources) -> Result<()> {
             return Err(ContainerError::NoController(names[1]));
         }
     }
+    let quota = settings.iter().find(|(name, _)| *name == "cpu.cfs_quota_us").map(|(_, value)| value.clone());
     for (name, value) in settings {
         for path in groups.iter().map(|group| group.join(name)).filter(|path| path.exists()) {
             let written = fs::write(&path, &value).or_else(|error| {
@@ -224,12 +238,39 @@ pub fn limit(groups: &[PathBuf], resources: &LinuxResources) -> Result<()> {
                 if name == "memory.limit_in_bytes" {
                     let both = path.with_file_name("memory.memsw.limit_in_bytes");
                     fs::write(both, &value).and_then(|()| fs::write(&path, &value))
+                } else if name == "cpu.cfs_period_us" {
+                    // With the quota that is there, a shorter period may be more than the group above has.
+                    let quota = quota.as_ref().ok_or(error)?;
+                    fs::write(path.with_file_name("cpu.cfs_quota_us"), quota)
+                        .and_then(|()| fs::write(&path, &value))
                 } else {
                     Err(error)
                 }
             });
             written.map_err(file("cannot write", &path))?;
         }
+    }
+    write_unified(groups, resources)
+}
+
+/// How often the host's kernel found no memory within the limits of the groups.
+pub fn out_of_memory(groups: &[PathBuf]) -> u64 {
+    let count = |(file, key): (&str, &str), group: &Path| -> Option<u64> {
+        let text = fs::read_to_string(group.join(file)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+    };
+    let files = [("memory.events", "oom_kill "), ("memory.oom_control", "oom_kill ")];
+    groups.iter().flat_map(|group| files.iter().filter_map(|file| count(*file, group))).max().unwrap_or(0)
+}
+
+/// Writes what is named by the files of version 2.
+fn write_unified(groups: &[PathBuf], resources: &LinuxResources) -> Result<()> {
+    let of_version_2 = groups.iter().find(|group| group.join("cgroup.controllers").exists());
+    for (name, value) in resources.unified().iter().flatten() {
+        let is_name = !name.contains('/') && !name.starts_with('.') && name.contains('.');
+        let group = of_version_2.filter(|group| is_name && group.join(name).exists());
+        let path = group.ok_or_else(|| ContainerError::NoUnified(name.clone()))?.join(name);
+        fs::write(&path, value).map_err(file("cannot write", &path))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use oci_spec::runtime::Hook;
 use std::{
     io::Write,
     os::unix::process::CommandExt,
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -16,18 +17,21 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How often a running hook is looked at.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Runs the hooks in their order; the first that fails ends it.
-pub fn run(point: &str, hooks: &[Hook], state: &str) -> Result<()> {
+/// Runs the hooks in their order; the first that fails ends it. `folder`: where they begin; `None`: where this process is.
+pub fn run(point: &str, hooks: &[Hook], state: &str, folder: Option<&Path>) -> Result<()> {
     hooks.iter().try_for_each(|hook| {
-        one(hook, state)
+        one(hook, state, folder)
             .map_err(|why| ContainerError::Hook(format!("the {point} hook {}: {why}", hook.path().display())))
     })
 }
 
-fn one(hook: &Hook, state: &str) -> std::result::Result<(), String> {
+fn one(hook: &Hook, state: &str, folder: Option<&Path>) -> std::result::Result<(), String> {
     let mut command = Command::new(hook.path());
     if let Some([name, arguments @ ..]) = hook.args().as_deref() {
         command.arg0(name).args(arguments);
+    }
+    if let Some(folder) = folder {
+        command.current_dir(folder);
     }
     command.env_clear();
     for entry in hook.env().iter().flatten() {
@@ -73,7 +77,7 @@ mod tests {
             format!("cat; echo; env > {0}; cat - /dev/null >> {0}; echo $0 $1 >> {0}", out.display());
         let script = script.replace("cat; echo; ", "");
         let text = serde_json::json!({"path": "/bin/sh", "args": ["sh", "-c", script, "name", "word"], "env": ["A=b"]});
-        run("createRuntime", &[hook(&text.to_string())], "{\"id\":\"x\"}").unwrap();
+        run("createRuntime", &[hook(&text.to_string())], "{\"id\":\"x\"}", None).unwrap();
         let said = std::fs::read_to_string(out).unwrap();
         assert!(
             said.contains("A=b") && said.contains("{\"id\":\"x\"}") && said.contains("name word"),
@@ -89,7 +93,7 @@ mod tests {
             (r#"{"path": "/bin/sleep", "args": ["sleep", "60"], "timeout": 1}"#, "did not end in its time"),
             (r#"{"path": "/no/such/hook"}"#, "cannot be started"),
         ] {
-            let error = run("poststart", &[hook(text)], "{}").unwrap_err().to_string();
+            let error = run("poststart", &[hook(text)], "{}", None).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }

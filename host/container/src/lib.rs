@@ -6,6 +6,7 @@
 //! - [`administrator`]: the file that says what containers may choose
 //! - [`beneath`]: names in the container's root, none of which leads out of it
 //! - [`cgroup`]: control groups, version 1 and 2
+//! - [`descriptors`]: open files that the container must not get
 //! - [`mounted`]: what is mounted on the host
 //! - [`namespace`]: the network namespace
 //! - [`scope`]: control groups that systemd makes
@@ -23,6 +24,7 @@ pub mod administrator;
 pub mod beneath;
 pub mod bundle;
 pub mod cgroup;
+pub mod descriptors;
 pub mod hooks;
 pub mod mounted;
 pub mod namespace;
@@ -72,6 +74,8 @@ pub enum ContainerError {
         (cgroup.subtree_control)"
     )]
     NoController(&'static str),
+    #[error("linux.resources.unified: {0}: the container's control group of version 2 has no such file")]
+    NoUnified(String),
     #[error("the scope {0}: {1}")]
     Scope(String, String),
     #[error("systemd, {0}: {1}; without systemd as process 1, have the engine use cgroupfs")]

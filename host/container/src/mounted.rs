@@ -2,6 +2,7 @@
 //! What is mounted on the host (/proc/self/mountinfo, proc(5)).
 
 use crate::Result;
+use rustix::mount::UnmountFlags;
 use std::{
     ffi::OsString,
     fs,
@@ -17,6 +18,26 @@ pub fn is_writable_below(directory: &Path) -> Result<bool> {
     let directory = directory.canonicalize().map_err(crate::file("cannot use", directory))?;
     let text = fs::read(MOUNTS).map_err(crate::file("cannot read", Path::new(MOUNTS)))?;
     Ok(has_writable_below(&text, &directory))
+}
+
+/// What is mounted below a directory, in the order in which it was mounted.
+pub fn below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let directory = directory.canonicalize().map_err(crate::file("cannot use", directory))?;
+    let text = fs::read(MOUNTS).map_err(crate::file("cannot read", Path::new(MOUNTS)))?;
+    Ok(points_below(&text, &directory))
+}
+
+fn points_below(text: &[u8], directory: &Path) -> Vec<PathBuf> {
+    let points = text.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    points.map(unescape).filter(|point| point != directory && point.starts_with(directory)).collect()
+}
+
+/// Takes mounts away, the last one first. Those that somebody uses go when nobody does any more.
+pub fn unmount(points: &[PathBuf]) {
+    for point in points.iter().rev() {
+        // Whoever mounted it may have taken it away.
+        let _ = rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
 }
 
 fn has_writable_below(text: &[u8], directory: &Path) -> bool {
@@ -57,6 +78,7 @@ mod tests {
         assert!(!below("/a/b c"), "it is the mount itself");
         assert!(!below("/fixed"), "what is mounted there is read-only as well");
         assert!(!below("/on") && !below("/one") && !below("/nowhere"));
+        assert_eq!(points_below(text, Path::new("/a")), [Path::new("/a/b c")]);
         assert_eq!(unescape(br"/x\134\12\999y"), Path::new(r"/x\\12\999y"));
     }
 }

@@ -45,6 +45,9 @@ pub struct Record {
     /// The sandbox in whose machine it is.
     #[serde(default)]
     pub sandbox: Option<String>,
+    /// The id of the machine that it is, or is in. Two engines may call their containers the same.
+    #[serde(default)]
+    pub machine: Option<String>,
     #[serde(default)]
     pub hostname: Option<String>,
     /// The number of its network namespace, where that ends with it: of a sandbox, and of a container with a namespace of its own.
@@ -55,6 +58,9 @@ pub struct Record {
     pub memory: Option<u64>,
     #[serde(default)]
     pub group: Group,
+    /// What its hooks mounted in its root, which goes with it.
+    #[serde(default)]
+    pub mounts: Vec<PathBuf>,
     /// `start` was said.
     pub started: bool,
 }
@@ -62,6 +68,7 @@ pub struct Record {
 /// How a container does, in the specification's words and `paused`, as runc says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
+    Creating,
     Created,
     Running,
     Paused,
@@ -71,6 +78,7 @@ pub enum Status {
 impl Status {
     pub fn word(self) -> &'static str {
         match self {
+            Status::Creating => "creating",
             Status::Created => "created",
             Status::Running => "running",
             Status::Paused => "paused",
@@ -192,6 +200,11 @@ impl Record {
         self.sandbox.as_deref().unwrap_or(&self.id)
     }
 
+    /// What its machine is found by.
+    pub fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or_else(|| self.host())
+    }
+
     pub fn new(id: &str, container: &Container, pid: u32, start: u64, cgroups: Vec<PathBuf>) -> Record {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let ends_with_it = container.is_sandbox || container.network == Network::New;
@@ -209,33 +222,60 @@ impl Record {
             is_sandbox: container.is_sandbox,
             holds_machine: container.may_be_joined(),
             sandbox: None,
+            machine: None,
             hostname: container.hostname.clone(),
             network: ends_with_it.then(|| namespace::number_of(pid)).flatten(),
             memory: container.memory,
             group: container.group,
+            mounts: Vec::new(),
             started: false,
         }
     }
 
     /// The state as the specification has it (runtime.md, "State"), with what runc adds.
-    pub fn state(&self, status: Status) -> serde_json::Value {
+    pub fn state(&self, status: Status) -> State<'_> {
         let created = i64::try_from(self.created_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        let created = format!("{:.3}", created.unwrap_or_default());
-        let mut state = serde_json::json!({
-            "ociVersion": self.version,
-            "id": self.id,
-            "status": status.word(),
-            "bundle": self.bundle,
-            "rootfs": self.root,
-            "created": created,
-            "owner": "",
-        });
-        // A process that has ended has no number.
-        state["pid"] = if status == Status::Stopped { 0.into() } else { self.pid.into() };
-        if !self.annotations.is_empty() {
-            state["annotations"] = serde_json::json!(self.annotations);
+        State {
+            version: &self.version,
+            id: &self.id,
+            // A process that has ended has no number.
+            pid: if status == Status::Stopped { 0 } else { self.pid },
+            status: status.word(),
+            bundle: &self.bundle,
+            root: &self.root,
+            created: format!("{:.3}", created.unwrap_or_default()),
+            annotations: &self.annotations,
+            owner: "",
         }
-        state
+    }
+}
+
+/// The time, as it is in files that engines read.
+pub fn now() -> String {
+    format!("{:.0}", Timestamp::now())
+}
+
+/// The state of a container, in the order in which runc prints it.
+#[derive(Clone, Debug, Serialize)]
+pub struct State<'a> {
+    #[serde(rename = "ociVersion")]
+    pub version: &'a str,
+    pub id: &'a str,
+    pub pid: u32,
+    pub status: &'static str,
+    pub bundle: &'a Path,
+    #[serde(rename = "rootfs")]
+    pub root: &'a Path,
+    pub created: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: &'a BTreeMap<String, String>,
+    pub owner: &'a str,
+}
+
+impl std::fmt::Display for State<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Nothing in it is a map with keys other than strings, which alone cannot be written.
+        f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
@@ -262,10 +302,12 @@ mod tests {
             is_sandbox: false,
             holds_machine: false,
             sandbox: None,
+            machine: None,
             hostname: Some("pod".into()),
             network: None,
             memory: None,
             group: Group::default(),
+            mounts: Vec::new(),
             started: false,
         }
     }
@@ -289,10 +331,16 @@ mod tests {
 
     #[test]
     fn the_state_is_the_specifications() {
-        let state = record("one").state(Status::Running);
+        let record = record("one");
+        let text = record.state(Status::Running).to_string();
+        assert!(
+            text.starts_with(r#"{"ociVersion":"1.0.2","id":"one","pid":7,"status":"running","bundle":"#),
+            "{text}"
+        );
+        let state: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((state["status"].as_str(), state["pid"].as_u64()), (Some("running"), Some(7)));
         assert_eq!((state["id"].as_str(), state["ociVersion"].as_str()), (Some("one"), Some("1.0.2")));
         assert_eq!(state["created"], "2000-02-29T00:00:00.123Z");
-        assert_eq!(record("one").state(Status::Stopped)["pid"], 0);
+        assert_eq!(record.state(Status::Stopped).pid, 0);
     }
 }

@@ -19,6 +19,10 @@ pub struct Scratch {
     pub inodes: Option<u64>,
     /// Programs in it may not be executed.
     pub noexec: bool,
+    /// Nothing in it can be changed.
+    pub read_only: bool,
+    /// It begins with what the image has there (runc's `tmpcopyup`), where it is a directory of the host's.
+    pub copies_up: bool,
 }
 
 impl Scratch {
@@ -38,8 +42,9 @@ impl Scratch {
         // 0 is as much as there is memory for, the same as without the word.
         let (size, inodes) =
             (size.filter(|n| *n > 0), number("nr_inodes")?.map(|n| if n == 0 { u64::MAX } else { n }));
-        let noexec = options.iter().any(|option| option == "noexec");
-        Ok(Scratch { destination, mode, size, inodes, noexec })
+        let has = |word: &str| options.iter().any(|option| option == word);
+        let (noexec, read_only, copies_up) = (has("noexec"), has("ro"), has("tmpcopyup"));
+        Ok(Scratch { destination, mode, size, inodes, noexec, read_only, copies_up })
     }
 
     /// Shared memory is the machine's; `None`: as large as it is. Podman and Docker mount a file system of the wanted size on the host, and
@@ -60,7 +65,7 @@ impl Scratch {
 
     /// It is limited as a directory of the host's cannot be, so that it is a file system in the machine's memory.
     pub fn is_in_memory(&self) -> bool {
-        self.size.is_some() || self.inodes.is_some() || self.noexec
+        self.size.is_some() || self.inodes.is_some() || self.noexec || self.read_only && !self.copies_up
     }
 }
 

@@ -5,17 +5,20 @@
 use crate::{ContainerError, Result};
 use rustix::{
     fs::{Mode, OFlags},
-    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, recvmsg, sendmsg,
+    },
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{OptionalActions, tcgetattr, tcsetattr},
 };
 use std::{
     fs::File,
-    io::{self, IoSlice},
+    io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
+        unix::net::{UnixListener, UnixStream},
     },
     path::Path,
 };
@@ -37,6 +40,22 @@ pub fn give(console_socket: &Path) -> Result<File> {
     Ok(File::from(slave))
 }
 
+/// Waits for a terminal's controlling side on a console socket, as an engine does.
+pub fn take(console_socket: &UnixListener) -> Result<File> {
+    let failed = |e: io::Error| ContainerError::Terminal(e);
+    let (socket, _) = console_socket.accept().map_err(failed)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut name = [0; 64];
+    recvmsg(&socket, &mut [IoSliceMut::new(&mut name)], &mut control, RecvFlags::CMSG_CLOEXEC)
+        .map_err(|e| failed(e.into()))?;
+    let master = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    master.map(File::from).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))
+}
+
 fn open() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
@@ -52,11 +71,7 @@ fn open() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    use std::{
-        io::{IoSliceMut, Read, Write},
-        os::unix::net::UnixListener,
-    };
+    use std::io::{Read, Write};
 
     #[test]
     fn the_engine_gets_the_controlling_side_of_a_terminal_that_changes_no_byte() {
@@ -64,16 +79,7 @@ mod tests {
         let path = folder.path().join("console");
         let listener = UnixListener::bind(&path).unwrap();
         let mut slave = give(&path).unwrap();
-        let (socket, _) = listener.accept().unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut name = [0; 64];
-        recvmsg(&socket, &mut [IoSliceMut::new(&mut name)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
-        let master = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        let mut master = File::from(master.expect("a descriptor came"));
+        let mut master = take(&listener).unwrap();
         slave.write_all(b"a\nb").unwrap();
         let mut got = [0; 3];
         master.read_exact(&mut got).unwrap();

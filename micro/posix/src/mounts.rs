@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use api_boot::{Tmpfs, Volume};
-use api_fs::{FileType, Inode};
+use api_fs::{FileType, Inode, SetAttr};
 use api_lock::SpinLock;
 use api_plat::Boot;
 use api_sched::DeferredWorkSlot;
@@ -81,6 +81,12 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     CONSOLE.set(api_sched::add_deferred_work(serve_console));
     api_plat::on_console(|| CONSOLE.raise());
     let dev: Arc<dyn Inode> = devfs::root(files::new_device(), limit);
+    if boot.config.tty {
+        // A program opens its terminal by name as well (/dev/stderr), whoever it runs as.
+        let owner = SetAttr { uid: Some(boot.config.uid), gid: Some(devfs::TTY_GROUP), ..SetAttr::default() };
+        let given = dev.lookup(b"console").and_then(|console| console.set_attr(&owner));
+        given.map_err(|e| format!("/dev/console: {e:?}"))?;
+    }
     let pts: Arc<dyn Inode> = devfs::pts(files::new_device());
     let proc: Arc<dyn Inode> = proc::proc(files::new_device(), &PidNamespace::FIRST, Default::default());
     let sys: Arc<dyn Inode> = proc::sys(files::new_device());

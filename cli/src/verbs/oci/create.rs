@@ -5,7 +5,10 @@ use super::{
     choices::{self, Choices},
     keeper::Said,
 };
-use crate::fault::{Fault, Result, file};
+use crate::{
+    fault::{Fault, Result, file},
+    names,
+};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -18,7 +21,7 @@ use unilith_container::{
     administrator::Administrator,
     bundle::Container,
     cgroup::{self, Hierarchies},
-    hooks,
+    hooks, mounted, namespace,
     record::{Containers, Record, Status},
     scope::Scope,
 };
@@ -37,10 +40,10 @@ const POLL: Duration = Duration::from_millis(2);
 pub struct Args {
     /// The directory with config.json
     #[arg(short, long, value_name = "DIR", default_value = ".")]
-    bundle: PathBuf,
+    pub bundle: PathBuf,
     /// Socket that gets the terminal of a container with `process.terminal`
     #[arg(long, value_name = "SOCKET")]
-    console_socket: Option<PathBuf>,
+    pub console_socket: Option<PathBuf>,
     /// File that gets the number of the container's process
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
@@ -53,7 +56,7 @@ pub struct Args {
     /// Accepted for engines that give it: a machine has no keyring of the host's
     #[arg(long, hide = true)]
     no_new_keyring: bool,
-    id: String,
+    pub id: String,
 }
 
 /// Where containers are, and what is decided for them.
@@ -131,16 +134,27 @@ fn make(
 ) -> Result<()> {
     let socket = folder.join(CREATE);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
-    let mut keeper = Keeper(Some(spawn(setting, args, home.as_deref())?));
+    let machine = match &home {
+        Some(sandbox) => all.find(sandbox)?.machine().to_string(),
+        None => names::id(),
+    };
+    let mut keeper = Keeper(Some(spawn(setting, args, home.as_deref(), &machine)?));
     let pid = keeper.id();
     let mut groups = Vec::new();
+    let before = mounted::below(&container.root)?;
+    let mounts = || {
+        let mut now = mounted::below(&container.root).unwrap_or_default();
+        now.retain(|point| !before.contains(point));
+        now
+    };
     let result = (|| {
         let path = match &scope {
             Some(scope) => Some(scope.start(&args.id, pid, container.resources.as_ref())?),
             None => container.cgroup.clone(),
         };
-        if let Some(path) = &path {
-            Hierarchies::of_host().join(path, pid, &mut groups)?;
+        match &path {
+            Some(path) => Hierarchies::of_host().join(path, pid, &mut groups)?,
+            None => join_own(container, &args.id, &machine, pid, &mut groups)?,
         }
         if let Some(resources) = &container.resources {
             cgroup::limit(&groups, resources)?;
@@ -155,11 +169,13 @@ fn make(
         let process = Process::find(pid).ok_or_else(|| Fault::new("the container's process has ended"))?;
         let mut record = Record::new(&args.id, container, pid, process.start, groups.clone());
         record.sandbox = home;
+        record.machine = Some(machine);
         record.scope = scope.clone();
         run_hooks(container, &record)?;
         line.say("go")?;
         // Everything is ready for the program.
         line.expect()?;
+        record.mounts = mounts();
         if let Some(path) = &args.pid_file {
             fs::write(path, pid.to_string()).map_err(file("write", path))?;
         }
@@ -169,11 +185,37 @@ fn make(
         Ok(()) => keeper.0 = None,
         Err(_) => {
             drop(keeper);
+            mounted::unmount(&mounts());
             scope.iter().for_each(Scope::stop);
             let _ = cgroup::remove(&groups);
         }
     }
     result
+}
+
+/// A container that names no control group gets one of its name, as with runc: nothing else would hold its limits. Where another
+/// engine's container has that, the machine's id tells them apart.
+fn join_own(
+    container: &Container,
+    id: &str,
+    machine: &str,
+    pid: u32,
+    groups: &mut Vec<PathBuf>,
+) -> Result<()> {
+    if !namespace::is_superuser() {
+        return Ok(());
+    }
+    let hierarchies = Hierarchies::of_host();
+    let mut path = Path::new("/").join(id);
+    if hierarchies.has(&path) {
+        path = Path::new("/").join(format!("{id}-{machine}"));
+    }
+    let joined = hierarchies.join(&path, pid, groups);
+    match joined {
+        // Where nobody may make one, only limits need it, and they say so.
+        Err(_) if container.resources.is_none() => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 /// Those that are to be run when the namespaces are there and the program is not.
@@ -184,12 +226,12 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
     #[allow(deprecated)]
     let prestart = hooks.prestart();
     for (point, list) in [("prestart", prestart), ("createRuntime", hooks.create_runtime())] {
-        hooks::run(point, list.as_deref().unwrap_or_default(), &state)?;
+        hooks::run(point, list.as_deref().unwrap_or_default(), &state, None)?;
     }
     Ok(())
 }
 
-fn spawn(setting: &Setting<'_>, args: &Args, home: Option<&str>) -> Result<Child> {
+fn spawn(setting: &Setting<'_>, args: &Args, home: Option<&str>, machine: &str) -> Result<Child> {
     let mut command = super::again(setting.root, setting.config, "__keep", args.console_socket.as_deref())?;
     if setting.has_scope {
         command.arg("--scope");
@@ -199,6 +241,7 @@ fn spawn(setting: &Setting<'_>, args: &Args, home: Option<&str>) -> Result<Child
     }
     // Its standard streams are the container's: those the engine gave us.
     command
+        .args(["--machine", machine])
         .arg("--bundle")
         .arg(&args.bundle)
         .arg(&args.id)
@@ -297,7 +340,7 @@ pub fn start(all: &Containers, id: &str) -> Result<u8> {
     let container = Container::read(&record.bundle)?;
     if let Some(list) = container.hooks.as_ref().and_then(|hooks| hooks.poststart().as_ref()) {
         // The program runs: a hook that fails is told, and does not end it (runtime.md, "Lifecycle").
-        if let Err(error) = hooks::run("poststart", list, &record.state(Status::Running).to_string()) {
+        if let Err(error) = hooks::run("poststart", list, &record.state(Status::Running).to_string(), None) {
             eprintln!("unilith: {error}");
         }
     }

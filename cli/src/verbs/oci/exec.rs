@@ -11,6 +11,7 @@ use crate::{
     fault::{Fault, Result, file},
     terminal::{size_of, watch_size},
 };
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -19,10 +20,11 @@ use std::{
     path::{Path, PathBuf},
     process::Child,
     thread,
+    time::Duration,
 };
 use unilith_container::{
     beneath::Root,
-    bundle::Container,
+    bundle::{Container, complete},
     record::{Containers, Record, Status},
     terminal,
 };
@@ -33,6 +35,8 @@ use unilith_overlay::{
 
 /// The exit code of a process whose machine ended first, as one that was killed.
 pub const ENDED_WITH_MACHINE: u8 = 137;
+/// How often a paused container is looked at.
+const POLL: Duration = Duration::from_millis(50);
 /// Longest description of a process.
 const MAX_PROCESS: u64 = 1 << 20;
 
@@ -62,6 +66,21 @@ pub struct Args {
     /// The user it runs as
     #[arg(short, long, value_name = "UID[:GID]")]
     user: Option<String>,
+    /// A further group of the user; may repeat
+    #[arg(short = 'g', long, value_name = "GID")]
+    additional_gids: Vec<u32>,
+    /// The control group within the container's: there is one, /
+    #[arg(long, value_name = "PATH")]
+    cgroup: Vec<String>,
+    /// Descriptors to pass on: refused if there are any, a machine has none of the host's
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    preserve_fds: u32,
+    /// Wait for a paused container to go on
+    #[arg(long)]
+    ignore_paused: bool,
+    /// Accepted for engines that give it: no process of a machine becomes an orphan of the host's
+    #[arg(long, hide = true)]
+    no_subreaper: bool,
     id: String,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -86,9 +105,35 @@ struct Process {
     working: String,
     user: String,
     terminal: bool,
+    /// Columns and rows of its terminal, where it names them.
+    #[serde(default)]
+    size: Option<(u64, u64)>,
 }
 
 impl Args {
+    /// The user in the notation of a machine's commands.
+    fn user(&self) -> String {
+        let user = self.user.clone().unwrap_or_default();
+        if self.additional_gids.is_empty() {
+            return user;
+        }
+        let gids: Vec<String> = self.additional_gids.iter().map(u32::to_string).collect();
+        let (user, group) = user.split_once(':').unwrap_or((&user, ""));
+        let or_none = |id: &str| if id.is_empty() { "0".to_string() } else { id.to_string() };
+        format!("{}:{}:{}", or_none(user), or_none(group), gids.join(","))
+    }
+
+    /// Refuses what a process of a machine cannot have.
+    fn check(&self) -> Result<()> {
+        if self.preserve_fds > 0 {
+            return Err(Fault::new("--preserve-fds: a machine has no descriptors of the host's"));
+        }
+        match self.cgroup.iter().find(|path| path.as_str() != "/") {
+            Some(path) => Err(Fault::new(format!("--cgroup {path}: a container has one control group, /"))),
+            None => Ok(()),
+        }
+    }
+
     fn read(&self) -> Result<Process> {
         let Some(path) = &self.process else {
             if self.command.is_empty() {
@@ -98,8 +143,9 @@ impl Args {
                 arguments: self.command.clone(),
                 environment: self.env.clone(),
                 working: self.cwd.as_ref().map_or(String::new(), |path| path.display().to_string()),
-                user: self.user.clone().unwrap_or_default(),
+                user: self.user(),
                 terminal: self.tty,
+                size: None,
             });
         };
         let length = fs::metadata(path).map_err(file("read", path))?.len();
@@ -107,8 +153,10 @@ impl Args {
             return Err(Fault::new(format!("{}: {length} bytes are no process", path.display())));
         }
         let text = fs::read(path).map_err(file("read", path))?;
-        let process: unilith_container::Process =
-            serde_json::from_slice(&text).map_err(|e| Fault::new(format!("{}: {e}", path.display())))?;
+        let wrong = |e: serde_json::Error| Fault::new(format!("{}: {e}", path.display()));
+        let mut process: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
+        complete(&mut process);
+        let process: unilith_container::Process = serde_json::from_value(process).map_err(wrong)?;
         let arguments = process.args().clone().filter(|a| !a.is_empty());
         Ok(Process {
             arguments: arguments
@@ -116,6 +164,7 @@ impl Args {
             environment: process.env().clone().unwrap_or_default(),
             working: process.cwd().display().to_string(),
             user: user(process.user()),
+            size: process.console_size().map(|size| (size.width(), size.height())),
             terminal: process.terminal().unwrap_or(false) || self.tty,
         })
     }
@@ -128,9 +177,27 @@ fn user(user: &unilith_container::User) -> String {
     format!("{}:{}{further}", user.uid(), user.gid())
 }
 
+/// The exit code when not the process but this command failed: a process ends with others.
+const FAILED: u8 = 255;
+
 pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
+    execute(all, root, args).map_err(|fault| Fault { code: FAILED, ..fault })
+}
+
+fn execute(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
+    args.check()?;
     let record = all.find(&args.id)?;
-    let status = manage::status(&record);
+    let mut status = manage::status(&record);
+    while status == Status::Paused && args.ignore_paused {
+        thread::sleep(POLL);
+        status = manage::status(&record);
+    }
+    if status == Status::Paused {
+        return Err(Fault::new(format!(
+            "cannot exec in a paused container: {}; --ignore-paused waits for it to go on",
+            record.id
+        )));
+    }
     let is_holder = record.is_sandbox && !record.holds_machine;
     if status != Status::Running || is_holder {
         let what = if is_holder { "holds a pod's namespaces only" } else { status.word() };
@@ -138,15 +205,17 @@ pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
     }
     let process = args.read()?;
     let working = if process.working.is_empty() { Path::new("/") } else { Path::new(&process.working) };
-    if process.environment.iter().any(|entry| entry.starts_with("PATH="))
-        || process.arguments[0].contains('/')
-    {
-        // Said before anything is started, with the words that engines know.
-        let binds = Container::read(&record.bundle)?.binds;
-        let root = Root::open(&record.root)?;
-        root.find_program(&binds, &process.arguments[0], &process.environment, working)?;
-    }
+    // Said before anything is started, with the words that engines know.
+    let container = Container::read(&record.bundle)?;
+    let names_path = process.environment.iter().any(|entry| entry.starts_with("PATH="));
+    let environment = if names_path { &process.environment } else { &container.env };
+    let files = Root::open(&record.root)?;
+    files.find_program(&container.binds, &process.arguments[0], environment, working)?;
     if !args.detach && args.console_socket.is_none() {
+        // This process stands for the one in the machine.
+        let written =
+            |path: &PathBuf| fs::write(path, std::process::id().to_string()).map_err(file("write", path));
+        args.pid_file.as_ref().map(written).transpose()?;
         return run(&record, &process, None, || Ok(()));
     }
     let folder = all.folder(&args.id)?;
@@ -232,6 +301,11 @@ fn run(
     let machine =
         manage::machine(record).ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
     let client = Client::connect(&machine.folder)?;
+    let cells = |n: u64| u16::try_from(n).unwrap_or(u16::MAX);
+    if let (Some(terminal), Some((columns, rows))) = (&terminal, process.size) {
+        let size = Winsize { ws_row: cells(rows), ws_col: cells(columns), ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(terminal, size).map_err(|e| Fault::new(format!("the terminal: {e}")))?;
+    }
     let size = match &terminal {
         Some(terminal) => Some(size_of(terminal)),
         None => process.terminal.then(crate::terminal::size),

@@ -6,8 +6,12 @@ use rustix::process::umask;
 use std::{
     fs,
     net::Ipv4Addr,
-    os::unix::fs::{DirBuilderExt, chown},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::{DirBuilderExt, chown},
+    },
     path::{Path, PathBuf},
+    process::Command,
 };
 use unilith_container::{
     beneath::Root,
@@ -41,8 +45,14 @@ pub fn places(
     }];
     // What is made for it is its root's.
     let owner = ids(all, container)?.and_then(|ids| Some((ids.users.to_host(0)?, ids.groups.to_host(0)?)));
+    // An image that has one elsewhere would have its own files in place of the kernel's, and none of them masked.
+    if let Some(kernels) = ["/proc", "/sys"].into_iter().find(|path| root.is_link(Path::new(path))) {
+        return Err(Fault::new(format!(
+            "{kernels} of the image is a link: it must be mounted on ordinary directory"
+        )));
+    }
     // What the machine's kernel mounts, and what it makes where it may.
-    let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp"];
+    let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp", "/etc"];
     for own in if container.read_only { &own[..] } else { &own[..4] } {
         root.make_mount_point(Path::new(own), true, owner)?;
     }
@@ -64,11 +74,16 @@ pub fn places(
         if let Some((user, group)) = owner {
             chown(&source, Some(user), Some(group)).map_err(file("give away", &source))?;
         }
+        if place.copies_up
+            && let Some(folder) = root.folder(&place.destination)
+        {
+            copy_up(&folder, &source)?;
+        }
         let destination = place.destination.clone();
         places.push(bundle::Bind {
             source,
             destination,
-            read_only: false,
+            read_only: place.read_only,
             keeps_below: false,
             is_recursive: false,
             is_private: false,
@@ -107,6 +122,17 @@ pub fn places(
     let ids = ids(all, container)?;
     volumes.iter_mut().for_each(|volume| volume.ids.clone_from(&ids));
     Ok((volumes, names))
+}
+
+/// Copies what is in a directory of the image, with its owners, modes, times and attributes. No link in it is followed.
+fn copy_up(from: &OwnedFd, to: &Path) -> Result<()> {
+    let from = format!("/proc/{}/fd/{}/.", std::process::id(), from.as_raw_fd());
+    let ran = Command::new("cp").args(["-a", "--", &from]).arg(to).output();
+    let ran = ran.map_err(|e| Fault::new(format!("tmpcopyup: cp: {e}")))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    Err(Fault::new(format!("tmpcopyup: {}", String::from_utf8_lossy(&ran.stderr).trim())))
 }
 
 /// Whom the container's users and groups are on the host; `None`: the same ones.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, Result, file},
-    names, prepare,
+    prepare,
 };
 use api_boot::Stream;
 use serde::{Deserialize, Serialize};
@@ -33,11 +33,12 @@ use unilith_container::{
     beneath::Root,
     bundle::{self, Container, Namespaces, Place},
     cgroup::{self, Hierarchies},
-    namespace,
-    record::Containers,
+    hooks, namespace,
+    record::{Containers, Record, Status},
     terminal, view,
 };
 use unilith_machine::{
+    MachineError,
     boot::{self, BootFiles},
     console_log::LogLimits,
     output::Sinks,
@@ -74,6 +75,9 @@ pub struct Args {
     /// Its control group is one of systemd's
     #[arg(long)]
     pub scope: bool,
+    /// The id of the machine that it becomes, or joins
+    #[arg(long)]
+    machine: String,
     pub id: String,
 }
 
@@ -171,6 +175,15 @@ fn prepare(
     if heard.is_err() || go.trim() != "go" {
         return Err(Fault::new("the container was given up while it was made"));
     }
+    if let Some(list) = container.hooks.as_ref().and_then(|hooks| hooks.create_container().as_ref()) {
+        let record = Record::new(&args.id, &container, std::process::id(), 0, Vec::new());
+        hooks::run(
+            "createContainer",
+            list,
+            &record.state(Status::Creating).to_string(),
+            Some(&container.root),
+        )?;
+    }
     let socket = folder.join(START);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let what = match &args.pod {
@@ -218,7 +231,14 @@ fn machine(
     fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
     let server = names.map(|names| names.server);
     let spec = spec(all, args, container, choices, &program, volumes, archive, server)?;
-    let held = Store::open()?.create(spec)?;
+    let store = Store::open()?;
+    let held = match store.create(spec.clone()) {
+        // A machine of `unilith run`, or a container of another engine, is called the same.
+        Err(MachineError::NameInUse(..)) => {
+            store.create(Spec { name: format!("{}-{}", spec.name, spec.id), ..spec })?
+        }
+        other => other?,
+    };
     let streams = Streams::of(args)?;
     Ok(Machine { held, streams, root: container.root.clone(), pod, _claim: claim })
 }
@@ -316,7 +336,7 @@ fn spec(
     words.extend(container.args[1..].iter().cloned());
     let label = container.args[0].rsplit('/').next().unwrap_or_default().to_string();
     Ok(Spec {
-        id: names::id(),
+        id: args.machine.clone(),
         name: args.id.clone(),
         created_ms: now_ms(),
         program: container.args[0].clone(),

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `update` and `events --stats`: limits of a container that exists, and what it uses.
+//! `update`: limits of a container that exists.
 
-use super::{choices, manage};
-use crate::{
-    fault::{Fault, Result, file},
-    output::say,
-};
-use serde::Deserialize;
-use serde_json::json;
+use super::{choices, manage, resources::Options};
+use crate::fault::{Fault, Result, file};
 use std::{fs, io::Read, path::PathBuf};
 use unilith_container::{
     LinuxResources,
@@ -23,19 +18,24 @@ const MACHINES: &str = "-";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Update {
-    /// Limits as JSON (LinuxResources); -: from standard input
+    /// Limits as JSON (LinuxResources); -: from standard input. The other options are for whoever has no JSON
     #[arg(short, long, value_name = "FILE")]
-    resources: PathBuf,
+    resources: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
     id: String,
 }
 
 pub fn update(all: &Containers, args: &Update) -> Result<u8> {
     let mut record = all.find(&args.id)?;
     let mut text = String::new();
-    if args.resources.as_os_str() == "-" {
-        std::io::stdin().read_to_string(&mut text).map_err(|e| Fault::new(format!("standard input: {e}")))?;
-    } else {
-        text = fs::read_to_string(&args.resources).map_err(file("read", &args.resources))?;
+    match &args.resources {
+        Some(path) if path.as_os_str() == "-" => {
+            let read = std::io::stdin().read_to_string(&mut text);
+            read.map_err(|e| Fault::new(format!("standard input: {e}")))?;
+        }
+        Some(path) => text = fs::read_to_string(path).map_err(file("read", path))?,
+        None => text = args.options.resources(&record.group).to_string(),
     }
     let resources: LinuxResources =
         serde_json::from_str(&text).map_err(|e| Fault::new(format!("these are no resources: {e}")))?;
@@ -60,7 +60,8 @@ pub fn update(all: &Containers, args: &Update) -> Result<u8> {
     record.group.take(&resources);
     all.save(&record)?;
     match machine {
-        Some(machine) if status != Status::Created => tell(&record, &machine),
+        // One that stands still hears of them when it goes on.
+        Some(machine) if status == Status::Running => tell(&record, &machine),
         // It begins with them.
         _ => Ok(()),
     }
@@ -86,12 +87,12 @@ fn check_memory(record: &Record, machine: &Machine, wanted: u64) -> Result<()> {
 }
 
 /// The name by which the machine knows it.
-fn name(record: &Record) -> &str {
+pub fn name(record: &Record) -> &str {
     if record.sandbox.is_some() { &record.id } else { MACHINES }
 }
 
 /// Has the machine hold and show the limits that the record has.
-fn tell(record: &Record, machine: &Machine) -> Result<()> {
+pub fn tell(record: &Record, machine: &Machine) -> Result<()> {
     let or_max = |limit: Option<u64>| limit.map_or("max".into(), |limit| limit.to_string());
     let Group { pids, quota, period, .. } = record.group;
     let words = [
@@ -108,59 +109,4 @@ fn tell(record: &Record, machine: &Machine) -> Result<()> {
         Some(failure) => Err(Fault::new(format!("cannot change the limits: {}", failure.text))),
         None => Ok(()),
     }
-}
-
-#[derive(clap::Args, Clone, Debug)]
-pub struct Events {
-    /// What it uses now, and nothing else
-    #[arg(long)]
-    stats: bool,
-    /// Accepted as runc has it: nothing is shown a second time
-    #[arg(long, default_value = "5s", hide = true)]
-    interval: String,
-    id: String,
-}
-
-/// A container as the machine's command `containers` shows it.
-#[derive(Debug, Deserialize)]
-struct Row {
-    name: String,
-    pids: u64,
-    max_pids: Option<u64>,
-    memory_bytes: u64,
-    max_memory_bytes: Option<u64>,
-    user_ns: u64,
-    system_ns: u64,
-    periods: u64,
-    throttled_periods: u64,
-    throttled_ns: u64,
-}
-
-/// What a container uses, in runc's form.
-pub fn events(all: &Containers, args: &Events) -> Result<u8> {
-    if !args.stats {
-        return Err(Fault::new("events: only --stats is there; engines watch the control groups"));
-    }
-    let record = all.find(&args.id)?;
-    let machine = manage::machine(&record).filter(|_| manage::status(&record) == Status::Running);
-    let machine = machine.ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
-    let answer = Client::connect(&machine.folder)?.run(&["containers".to_string()], true)?;
-    let rows = String::from_utf8_lossy(&answer.out);
-    let mut rows = rows.lines().filter_map(|line| serde_json::from_str::<Row>(line).ok());
-    let row = rows.find(|row| row.name == name(&record));
-    let row = row.ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
-    let usage = json!({"total": row.user_ns + row.system_ns, "kernel": row.system_ns, "user": row.user_ns});
-    let throttling = json!({
-        "periods": row.periods, "throttledPeriods": row.throttled_periods, "throttledTime": row.throttled_ns,
-    });
-    let memory = json!({"usage": row.memory_bytes, "limit": row.max_memory_bytes.unwrap_or(u64::MAX)});
-    say!(
-        "{}",
-        json!({"type": "stats", "id": record.id, "data": {
-            "cpu": {"usage": usage, "throttling": throttling},
-            "memory": {"usage": memory, "raw": {"anon": row.memory_bytes}},
-            "pids": {"current": row.pids, "limit": row.max_pids.unwrap_or(0)},
-        }})
-    );
-    Ok(0)
 }

@@ -2,20 +2,21 @@
 //! What is done to containers that exist.
 
 use crate::{
-    fault::{Fault, Result, file},
+    fault::{Fault, Result},
     output::say,
 };
 use rustix::{process::Signal, thread::CapabilitySet};
 use serde_json::json;
 use std::{
     fs,
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    process::Command,
     time::{Duration, Instant},
 };
 use unilith_container::{
     ContainerError,
     bundle::Container,
-    cgroup, hooks,
+    cgroup, hooks, mounted,
     record::{Containers, Record, Status},
     scope::Scope,
 };
@@ -29,7 +30,7 @@ use unilith_machine::{
 const LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 /// The newest version of the specification that this runtime knows.
-const VERSION: &str = "1.2.0";
+pub const VERSION: &str = "1.2.0";
 
 fn process(record: &Record) -> Process {
     Process { pid: record.pid, start: record.start }
@@ -37,7 +38,7 @@ fn process(record: &Record) -> Process {
 
 /// The machine that it is, or is in.
 pub fn machine(record: &Record) -> Option<Machine> {
-    Store::open().ok()?.find(record.host()).ok()
+    Store::open().ok()?.find(record.machine()).ok()
 }
 
 /// How a container does.
@@ -80,7 +81,9 @@ pub struct Kill {
 pub fn kill(all: &Containers, args: &Kill) -> Result<u8> {
     let record = all.find(&args.id)?;
     let unknown = || Fault::new(format!("unknown signal {:?}", args.signal));
-    let number = signal_number(&args.signal).ok_or_else(unknown)?;
+    // 0 asks whether there is anybody to get a signal (kill(2)).
+    let number =
+        if args.signal == "0" { Some(0) } else { signal_number(&args.signal) }.ok_or_else(unknown)?;
     let status = status(&record);
     // Engines look for these words, and take it for done.
     let gone = || Fault::new(format!("container not running: {} is {}", record.id, status.word()));
@@ -89,8 +92,9 @@ pub fn kill(all: &Containers, args: &Kill) -> Result<u8> {
         // Asked before a container is deleted, whether it runs or not.
         Status::Stopped if args.all => return Ok(0),
         Status::Stopped => return Err(gone()),
+        _ if number == 0 => {}
         // Nothing runs yet, and nothing of the container would take another signal.
-        Status::Created | Status::Running | Status::Paused
+        Status::Creating | Status::Created | Status::Running | Status::Paused
             if record.is_sandbox && !record.holds_machine || status == Status::Created =>
         {
             let signal = Signal::from_named_raw(i32::from(number)).ok_or_else(unknown)?;
@@ -110,7 +114,7 @@ pub fn kill(all: &Containers, args: &Kill) -> Result<u8> {
 }
 
 /// Sends a signal to the program, in its machine.
-fn send(all: &Containers, record: &Record, number: u8) -> Result<()> {
+pub fn send(all: &Containers, record: &Record, number: u8) -> Result<()> {
     let first = match record.sandbox {
         Some(_) => super::member::first(all, record)?,
         None => 1,
@@ -130,8 +134,8 @@ fn send(all: &Containers, record: &Record, number: u8) -> Result<()> {
 pub struct Delete {
     /// One that runs as well
     #[arg(short, long)]
-    force: bool,
-    id: String,
+    pub force: bool,
+    pub id: String,
 }
 
 pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
@@ -168,11 +172,12 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     let store = Store::open()?;
     store.sweep()?;
     if record.sandbox.is_none()
-        && let Ok(machine) = store.find(&record.id)
+        && let Ok(machine) = store.find(record.machine())
         && let Some(held) = machine.hold_when_free(None)?
     {
         held.remove()?;
     }
+    mounted::unmount(&record.mounts);
     record.scope.iter().for_each(Scope::stop);
     cgroup::remove(&record.cgroups)?;
     all.remove(&record.id)?;
@@ -181,7 +186,7 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     let hooks =
         Container::read(&record.bundle).ok().and_then(|container| container.hooks?.poststop().clone());
     if let Err(error) =
-        hooks::run("poststop", &hooks.unwrap_or_default(), &record.state(Status::Stopped).to_string())
+        hooks::run("poststop", &hooks.unwrap_or_default(), &record.state(Status::Stopped).to_string(), None)
     {
         eprintln!("unilith: {error}");
     }
@@ -204,16 +209,50 @@ pub fn list(all: &Containers, args: &List) -> Result<u8> {
         records.iter().for_each(|record| say!("{}", record.id));
     } else if args.format == "json" {
         let states: Vec<_> = records.iter().map(|record| record.state(status(record))).collect();
-        say!("{}", json!(states));
+        say!("{}", serde_json::to_string(&states).unwrap_or_default());
     } else {
-        say!("{:<24} {:<8} {:<8} BUNDLE", "ID", "PID", "STATUS");
-        for record in &records {
-            let status = status(record);
-            let pid = if status == Status::Stopped { 0 } else { record.pid };
-            say!("{:<24} {:<8} {:<8} {}", record.id, pid, status.word(), record.bundle.display());
-        }
+        let states = records.iter().map(|record| (record, record.state(status(record))));
+        let rows: Vec<_> = states
+            .map(|(record, state)| {
+                let bundle = record.bundle.display().to_string();
+                [
+                    state.id.into(),
+                    state.pid.to_string(),
+                    state.status.into(),
+                    bundle,
+                    state.created,
+                    owner(record),
+                ]
+            })
+            .collect();
+        table(["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER"], &rows);
     }
     Ok(0)
+}
+
+/// The user whose container it is: whoever owns its bundle.
+fn owner(record: &Record) -> String {
+    let user = fs::metadata(&record.bundle).map_or(0, |about| about.uid());
+    let names = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = names.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(user)).then(|| name.to_string())
+    });
+    named.unwrap_or_else(|| format!("#{user}"))
+}
+
+/// Columns as wide as their longest entry.
+fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) {
+    let widths: [usize; N] = std::array::from_fn(|n| {
+        rows.iter().map(|row| row[n].len()).chain([heads[n].len()]).max().unwrap_or(0)
+    });
+    let print = |row: [&str; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        say!("{}", cells.collect::<Vec<_>>().join("   ").trim_end());
+    };
+    print(heads);
+    rows.iter().for_each(|row| print(std::array::from_fn(|n| row[n].as_str())));
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -222,26 +261,38 @@ pub struct Ps {
     #[arg(short, long, default_value = "table", value_parser = ["table", "json"])]
     format: String,
     id: String,
-    /// For ps(1) of the host, which knows nothing of what is in a machine
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    /// What ps(1) of the host, which knows nothing of what is in a machine, is asked for [default: -ef]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     options: Vec<String>,
 }
 
 pub fn ps(all: &Containers, args: &Ps) -> Result<u8> {
     let record = all.find(&args.id)?;
-    if status(&record) == Status::Stopped {
-        return Err(Fault::new(format!("container not running: {}", record.id)));
-    }
+    let is_there = status(&record) != Status::Stopped;
     // The process of a pod's machine is the sandbox's.
-    let engine = machine(&record).filter(|_| record.sandbox.is_none());
+    let engine = machine(&record).filter(|_| is_there && record.sandbox.is_none());
     let engine = engine.and_then(|machine| machine.state.process);
-    let pids: Vec<u32> = [record.pid].into_iter().chain(engine.map(|process| process.pid)).collect();
+    let pids: Vec<u32> =
+        is_there.then_some(record.pid).into_iter().chain(engine.map(|process| process.pid)).collect();
     if args.format == "json" {
         say!("{}", json!(pids));
-    } else {
-        say!("PID");
-        pids.iter().for_each(|pid| say!("{pid}"));
+        return Ok(0);
     }
+    let usual = ["-ef".to_string()];
+    let options = if args.options.is_empty() { &usual[..] } else { &args.options };
+    let ran = Command::new("ps").args(options).output();
+    let ran = ran.map_err(|e| Fault::new(format!("ps: {e}; --format json does without it")))?;
+    if !ran.status.success() {
+        return Err(Fault::new(format!("ps: {}", String::from_utf8_lossy(&ran.stderr).trim())));
+    }
+    let text = String::from_utf8_lossy(&ran.stdout);
+    let mut lines = text.lines();
+    let head = lines.next().unwrap_or_default();
+    let column = head.split_whitespace().position(|word| word == "PID");
+    let column = column.ok_or_else(|| Fault::new("ps: these options show no PID"))?;
+    say!("{head}");
+    let pid_of = |line: &str| line.split_whitespace().nth(column)?.parse().ok();
+    lines.filter(|line| pid_of(line).is_some_and(|pid| pids.contains(&pid))).for_each(|line| say!("{line}"));
     Ok(0)
 }
 
@@ -260,12 +311,17 @@ pub fn pause(all: &Containers, id: &str, pause: bool) -> Result<u8> {
             record.host()
         )));
     }
-    let process = machine(&record).and_then(|machine| machine.state.process);
+    let gone = || Fault::new(format!("container not running: {id}"));
+    let machine = machine(&record).ok_or_else(gone)?;
     let signal = if pause { Signal::STOP } else { Signal::CONT };
-    match process {
-        Some(process) if process.signal(signal) => Ok(0),
-        _ => Err(Fault::new(format!("container not running: {id}"))),
+    if !machine.state.process.as_ref().is_some_and(|process| process.signal(signal)) {
+        return Err(gone());
     }
+    if !pause {
+        // `update` could not tell them to one that stood still.
+        super::limits::tell(&record, &machine)?;
+    }
+    Ok(0)
 }
 
 pub fn version() -> Result<u8> {
@@ -277,7 +333,7 @@ pub fn features() -> Result<u8> {
     let features = json!({
         "ociVersionMin": "1.0.0",
         "ociVersionMax": VERSION,
-        "hooks": ["prestart", "createRuntime", "poststart", "poststop"],
+        "hooks": ["prestart", "createRuntime", "createContainer", "poststart", "poststop"],
         "mountOptions": ["bind", "rbind", "ro", "rro", "rw"],
         "linux": {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
@@ -301,36 +357,5 @@ pub fn features() -> Result<u8> {
         "annotations": {"dev.unilith.version": env!("CARGO_PKG_VERSION")},
     });
     say!("{}", serde_json::to_string_pretty(&features).unwrap_or_default());
-    Ok(0)
-}
-
-#[derive(clap::Args, Clone, Debug)]
-pub struct Spec {
-    /// The directory to write it to
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
-    bundle: PathBuf,
-}
-
-pub fn spec(args: &Spec) -> Result<u8> {
-    let path = args.bundle.join("config.json");
-    if path.exists() {
-        return Err(Fault::new(format!("{} exists; remove it first", path.display())));
-    }
-    let spec = json!({
-        "ociVersion": VERSION,
-        "process": {
-            "terminal": true,
-            "user": {"uid": 0, "gid": 0},
-            "args": ["sh"],
-            "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm"],
-            "cwd": "/",
-        },
-        "root": {"path": "rootfs", "readonly": true},
-        "hostname": "unilith",
-        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
-        "linux": {"namespaces": [{"type": "pid"}, {"type": "network"}, {"type": "mount"}]},
-    });
-    let text = serde_json::to_string_pretty(&spec).unwrap_or_default();
-    fs::write(&path, text + "\n").map_err(file("write", &path))?;
     Ok(0)
 }

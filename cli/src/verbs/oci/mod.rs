@@ -9,6 +9,7 @@
 
 mod choices;
 mod create;
+mod events;
 mod exec;
 mod files;
 mod keeper;
@@ -16,6 +17,9 @@ mod limits;
 mod manage;
 mod member;
 mod pod;
+mod resources;
+mod run;
+mod spec;
 
 use crate::{
     fault::{Fault, Result},
@@ -29,7 +33,9 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
-use unilith_container::{ContainerError, administrator::Administrator, namespace, record::Containers};
+use unilith_container::{
+    ContainerError, administrator::Administrator, descriptors, namespace, record, record::Containers,
+};
 
 /// Where containers are kept that nobody named a place for, as with runc.
 const ROOT: &str = "/run/unilith-runc";
@@ -73,6 +79,8 @@ pub struct Global {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Verb {
+    /// Make a container of a bundle and run its program
+    Run(run::Args),
     /// Make a container of a bundle; its program waits for `start`
     Create(create::Args),
     /// Run the program of a container
@@ -95,14 +103,14 @@ enum Verb {
     Resume(Id),
     /// Change the limits of a container
     Update(limits::Update),
-    /// Show what a container uses, with --stats
-    Events(limits::Events),
+    /// Show what a container uses until it ends, and that it ran out of memory
+    Events(events::Events),
     /// Say what this runtime knows, as JSON
     Features,
     /// Say which runtime this is, in runc's form
     Version,
     /// Write a config.json to begin with
-    Spec(manage::Spec),
+    Spec(spec::Args),
     #[command(name = "__keep", hide = true)]
     Keep(keeper::Args),
     #[command(name = "__exec", hide = true)]
@@ -131,12 +139,15 @@ fn run(args: Args) -> Result<u8> {
     let root = global.root.clone().unwrap_or_else(usual_root);
     let all = Containers::at(&root);
     let config = global.config.as_deref();
+    let setting = || {
+        let administrator = Administrator::read(config)?;
+        Ok::<_, Fault>(Setting { root: &root, config, administrator, has_scope: global.systemd_cgroup })
+    };
+    descriptors::close_in_children()
+        .map_err(|e| Fault::new(format!("cannot leave the engine's files: {e}")))?;
     match verb {
-        Verb::Create(args) => {
-            let administrator = Administrator::read(config)?;
-            let has_scope = global.systemd_cgroup;
-            create::act(&Setting { root: &root, config, administrator, has_scope }, &all, &args)
-        }
+        Verb::Run(args) => run::act(&setting()?, &all, &args),
+        Verb::Create(args) => create::act(&setting()?, &all, &args),
         Verb::Start(id) => create::start(&all, &id.id),
         Verb::State(id) => manage::state(&all, &id.id),
         Verb::Exec(args) => exec::act(&all, &root, &args),
@@ -148,13 +159,13 @@ fn run(args: Args) -> Result<u8> {
         Verb::Pause(id) => manage::pause(&all, &id.id, true),
         Verb::Resume(id) => manage::pause(&all, &id.id, false),
         Verb::Update(args) => limits::update(&all, &args),
-        Verb::Events(args) => limits::events(&all, &args),
+        Verb::Events(args) => events::events(&all, &args),
         Verb::Features => manage::features(),
         Verb::Version => manage::version(),
-        Verb::Spec(args) => manage::spec(&args),
+        Verb::Spec(args) => spec::act(&args),
         Verb::Keep(args) => keeper::act(&all, &Administrator::read(config)?, &args),
         Verb::Other(words) => Err(Fault::new(format!(
-            "{}: this runtime has no such command; it has create, start, state, exec, kill, delete, list, ps, pause, resume, \
+            "{}: this runtime has no such command; it has run, create, start, state, exec, kill, delete, list, ps, pause, resume, \
             update, events, features and spec",
             words.first().map_or("", String::as_str)
         ))),
@@ -174,9 +185,10 @@ fn usual_root() -> PathBuf {
 
 /// Writes an error where the engine looks for it. Nobody can be told if that fails.
 fn note(log: &Path, as_json: bool, message: &str) {
+    let time = record::now();
     let line = match as_json {
-        true => serde_json::json!({"level": "error", "msg": message}).to_string(),
-        false => format!("level=error msg={message:?}"),
+        true => serde_json::json!({"level": "error", "msg": message, "time": time}).to_string(),
+        false => format!("time={time:?} level=error msg={message:?}"),
     };
     let file = OpenOptions::new().create(true).append(true).open(log);
     let _ = file.and_then(|mut file| writeln!(file, "{line}"));

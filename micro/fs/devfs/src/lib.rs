@@ -139,6 +139,9 @@ static CONTENTS: [Initial; 15] = [
     directory(b"mqueue"),
 ];
 
+/// The group `tty`, whose members write to terminals (wall(1)); its number is Debian's and that of images.
+pub const TTY_GROUP: u32 = 5;
+
 /// The terminal that controls a session: its device number and what it controls.
 pub fn terminal_of(session: i32) -> Option<(u64, Control)> {
     match console::control() {

@@ -15,7 +15,7 @@ use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
     TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
-use crate::{device, machine};
+use crate::{TTY_GROUP, device, machine};
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -365,8 +365,9 @@ fn in_pieces(
     Ok(done)
 }
 
-/// A new pair; the slave belongs to `owner`.
-fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>> {
+/// A new pair; the slave belongs to that user, and to the group of terminals as with the option `gid=5` of devpts, which every
+/// distribution and container engine mounts it with.
+fn new_pair((user, _): (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>> {
     let mut pairs = PAIRS.lock();
     let number = (0..MAX_PAIRS).find(|n| !pairs.all.contains_key(n)).ok_or(ENOSPC)?;
     let now = Timespec::now();
@@ -387,7 +388,7 @@ fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>
             master_gone: false,
             control: Control::NOTHING,
             permissions: 0o620,
-            owner,
+            owner: (user, TTY_GROUP),
             accessed: now,
             modified: now,
         }),

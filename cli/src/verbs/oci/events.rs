@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `events`: what a container uses, once or again and again, and that it ran out of memory.
+
+use super::{limits, manage};
+use crate::{
+    fault::{Fault, Result},
+    output::say,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+use unilith_container::{
+    cgroup,
+    record::{Containers, Record, Status},
+};
+use unilith_overlay::Client;
+
+/// How soon the end of a container, and that it ran out of memory, is seen.
+const POLL: Duration = Duration::from_millis(50);
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Events {
+    /// What it uses now, and nothing else
+    #[arg(long)]
+    stats: bool,
+    /// How often what it uses is shown, as Go writes durations (1m30s, 100ms)
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    interval: Duration,
+    id: String,
+}
+
+/// A container as the machine's command `containers` shows it.
+#[derive(Debug, Deserialize)]
+struct Row {
+    name: String,
+    pids: u64,
+    max_pids: Option<u64>,
+    memory_bytes: u64,
+    max_memory_bytes: Option<u64>,
+    user_ns: u64,
+    system_ns: u64,
+    periods: u64,
+    throttled_periods: u64,
+    throttled_ns: u64,
+}
+
+/// An event in runc's form and order.
+#[derive(Debug, Serialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+}
+
+impl Event<'_> {
+    fn show(&self) {
+        say!("{}", serde_json::to_string(self).unwrap_or_default());
+    }
+}
+
+pub fn events(all: &Containers, args: &Events) -> Result<u8> {
+    let record = all.find(&args.id)?;
+    show_usage(&record)?;
+    if args.stats {
+        return Ok(0);
+    }
+    let (mut shown, mut kills) = (Instant::now(), cgroup::out_of_memory(&record.cgroups));
+    loop {
+        // In this order, so that why it ended is not missed.
+        let is_there = manage::status(&record) != Status::Stopped;
+        let now = cgroup::out_of_memory(&record.cgroups);
+        if now > kills {
+            Event { kind: "oom", id: &record.id, data: None }.show();
+            kills = now;
+        }
+        if !is_there {
+            return Ok(0);
+        }
+        if shown.elapsed() >= args.interval && manage::status(&record) == Status::Running {
+            shown = Instant::now();
+            // One that ends meanwhile is seen to have ended next.
+            let _ = show_usage(&record);
+        }
+        thread::sleep(POLL.min(args.interval));
+    }
+}
+
+fn show_usage(record: &Record) -> Result<()> {
+    let data = usage(record)?;
+    Event { kind: "stats", id: &record.id, data: Some(data) }.show();
+    Ok(())
+}
+
+/// What a container uses, by the count of its machine.
+fn usage(record: &Record) -> Result<Value> {
+    let machine = manage::machine(record).filter(|_| manage::status(record) == Status::Running);
+    let machine = machine.ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
+    let answer = Client::connect(&machine.folder)?.run(&["containers".to_string()], true)?;
+    let rows = String::from_utf8_lossy(&answer.out);
+    let mut rows = rows.lines().filter_map(|line| serde_json::from_str::<Row>(line).ok());
+    let row = rows.find(|row| row.name == limits::name(record));
+    let row = row.ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
+    let usage = json!({"total": row.user_ns + row.system_ns, "kernel": row.system_ns, "user": row.user_ns});
+    let throttling = json!({
+        "periods": row.periods, "throttledPeriods": row.throttled_periods, "throttledTime": row.throttled_ns,
+    });
+    let memory = json!({"usage": row.memory_bytes, "limit": row.max_memory_bytes.unwrap_or(u64::MAX)});
+    Ok(json!({
+        "cpu": {"usage": usage, "throttling": throttling},
+        "memory": {"usage": memory, "raw": {"anon": row.memory_bytes}},
+        "pids": {"current": row.pids, "limit": row.max_pids.unwrap_or(0)},
+    }))
+}
+
+/// A duration as Go writes it: numbers, with a unit behind each.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration: write numbers with h, m, s, ms or us behind them");
+    let (mut rest, mut sum) = (text, 0.0);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(letters);
+        let seconds = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" => 1e-6,
+            _ => return Err(wrong()),
+        };
+        sum += number.parse::<f64>().map_err(|_| wrong())? * seconds;
+        rest = behind;
+    }
+    let duration = Duration::try_from_secs_f64(sum).map_err(|_| wrong())?;
+    if duration.is_zero() { Err("the interval must be greater than 0".into()) } else { Ok(duration) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_durations_as_go_writes_them() {
+        let millis = |text| duration(text).map(|found| found.as_millis());
+        assert_eq!(millis("1m30s"), Ok(90_000));
+        assert_eq!(millis("100ms"), Ok(100));
+        assert_eq!(millis("1.5h"), Ok(5_400_000));
+        for wrong in ["", "5", "s", "1d", "-1s", "1..2s", "0s", "99999999999999999999999h", "\u{e9}s"] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
