@@ -162,6 +162,20 @@ fn traced_processes_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn futexes_answer_random_calls_as_on_linux() {
+    nearly_the_same("futexes", &[("0", 2), ("2", 2)], "2000");
+}
+
+#[test]
+fn access_control_lists_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "root natively becomes other users") {
+        return;
+    }
+    nearly_the_same("acls", &[("0", 2)], "6000");
+}
+
+#[test]
 fn readiness_and_pipes_answer_random_calls_as_on_linux() {
     nearly_the_same("readiness", &[("0", 3)], "6000");
 }

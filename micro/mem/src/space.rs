@@ -263,6 +263,21 @@ impl Space {
         }
     }
 
+    /// Whether the memory at `address` is the program's own, of no file, and may not be written: nobody else has a part in it.
+    pub fn is_read_only_at(&self, address: u64) -> bool {
+        let is_own = |vma: &Vma| !vma.flags.shared && !matches!(vma.backing, Backing::File { .. });
+        let inner = self.inner.lock();
+        inner
+            .tree
+            .find(address)
+            .is_some_and(|(_, vma)| is_own(vma) && !vma.flags.rights.contains(Prot::WRITE))
+    }
+
+    /// Whether the program may write at `address`.
+    pub fn is_writable_at(&self, address: u64) -> bool {
+        self.inner.lock().tree.find(address).is_some_and(|(_, vma)| vma.flags.rights.contains(Prot::WRITE))
+    }
+
     /// Files that are mapped to be executed are told to whoever supervises the machine, for debuggers of the host. For the
     /// first process alone: a debugger has one address space, and telling wakes the supervisor.
     pub fn tell_mappings(&self) {

@@ -36,10 +36,14 @@ struct Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Acl(Vec<Entry>);
 
-impl Acl {
+/// A list as somebody wants to have it set, which may not make sense.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UncheckedAcl(Vec<Entry>);
+
+impl UncheckedAcl {
     /// Reads an attribute's value; `None` for a list without entries. `EOPNOTSUPP` for another version, `EINVAL` for
     /// what is no list.
-    pub fn parse(value: &[u8]) -> Result<Option<Acl>> {
+    pub fn parse(value: &[u8]) -> Result<Option<UncheckedAcl>> {
         if value.is_empty() {
             return Ok(None);
         }
@@ -55,12 +59,24 @@ impl Acl {
         list.reserve_exact_fallibly(entries.len()).map_err(|_| ENOMEM)?;
         for &[t0, t1, p0, p1, i0, i1, i2, i3] in entries {
             let (tag, id) = (u16::from_le_bytes([t0, t1]), u32::from_le_bytes([i0, i1, i2, i3]));
-            let id = if tag == USER || tag == GROUP { id } else { u32::MAX };
+            let is_named = matches!(tag, USER | GROUP);
+            if !is_named && !matches!(tag, USER_OBJ | GROUP_OBJ | MASK | OTHER) || is_named && id == u32::MAX
+            {
+                return Err(EINVAL);
+            }
+            let id = if is_named { id } else { u32::MAX };
             list.push(Entry { tag, permissions: u16::from_le_bytes([p0, p1]), id });
         }
-        if is_valid(&list) { Ok(Some(Acl(list))) } else { Err(EINVAL) }
+        Ok(Some(UncheckedAcl(list)))
     }
 
+    /// `EINVAL` when entries are missing, twice there or out of order.
+    pub fn check(self) -> Result<Acl> {
+        if is_valid(&self.0) { Ok(Acl(self.0)) } else { Err(EINVAL) }
+    }
+}
+
+impl Acl {
     /// The attribute's value.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
@@ -149,9 +165,8 @@ fn is_valid(list: &[Entry]) -> bool {
     let in_order = list.iter().all(|entry| {
         let may_repeat = matches!(entry.tag, USER | GROUP);
         let follows = entry.tag > last || may_repeat && entry.tag == last;
-        let is_known = matches!(entry.tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER);
         last = entry.tag;
-        follows && is_known && entry.permissions <= 7 && (!may_repeat || entry.id != u32::MAX)
+        follows && entry.permissions <= 7
     });
     let has = |tag| list.iter().any(|e| e.tag == tag);
     let names = has(USER) || has(GROUP);
@@ -174,8 +189,12 @@ mod tests {
         out
     }
 
+    fn parse(value: &[u8]) -> Result<Option<Acl>> {
+        UncheckedAcl::parse(value)?.map(UncheckedAcl::check).transpose()
+    }
+
     fn acl(entries: &[(u16, u16, u32)]) -> Acl {
-        Acl::parse(&value(entries)).unwrap().unwrap()
+        parse(&value(entries)).unwrap().unwrap()
     }
 
     const NONE: u32 = u32::MAX;
@@ -184,20 +203,20 @@ mod tests {
     fn lists_are_checked_as_linux_does() {
         let good = [(1, 6, NONE), (2, 4, 7), (4, 4, NONE), (8, 6, 9), (0x10, 6, NONE), (0x20, 0, NONE)];
         let bytes = value(&good);
-        assert_eq!(Acl::parse(&bytes).unwrap().unwrap().to_bytes().unwrap(), bytes);
-        assert_eq!(Acl::parse(&[]), Ok(None));
-        assert_eq!(Acl::parse(&bytes[..4]), Ok(None));
-        assert_eq!(Acl::parse(&bytes[..3]), Err(EINVAL));
-        assert_eq!(Acl::parse(&bytes[..11]), Err(EINVAL));
-        assert_eq!(Acl::parse(&[1, 0, 0, 0]), Err(EOPNOTSUPP));
+        assert_eq!(parse(&bytes).unwrap().unwrap().to_bytes().unwrap(), bytes);
+        assert_eq!(parse(&[]), Ok(None));
+        assert_eq!(parse(&bytes[..4]), Ok(None));
+        assert_eq!(parse(&bytes[..3]), Err(EINVAL));
+        assert_eq!(parse(&bytes[..11]), Err(EINVAL));
+        assert_eq!(parse(&[1, 0, 0, 0]), Err(EOPNOTSUPP));
         for left_out in [0, 2, 4, 5] {
             let list: Vec<_> = (0..6).filter(|i| *i != left_out).map(|i| good[i]).collect();
-            assert_eq!(Acl::parse(&value(&list)), Err(EINVAL), "{left_out}");
+            assert_eq!(parse(&value(&list)), Err(EINVAL), "{left_out}");
         }
         for (at, entry) in [(1, (2, 8, 7)), (1, (2, 4, NONE)), (3, (2, 4, 7)), (5, (3, 0, NONE))] {
             let mut list = good;
             list[at] = entry;
-            assert_eq!(Acl::parse(&value(&list)), Err(EINVAL), "{entry:?}");
+            assert_eq!(parse(&value(&list)), Err(EINVAL), "{entry:?}");
         }
     }
 

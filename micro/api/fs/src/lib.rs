@@ -21,7 +21,7 @@ mod inode_flags;
 mod mounts;
 mod unnamed;
 
-pub use acl::{Acl, AclKind};
+pub use acl::{Acl, AclKind, UncheckedAcl};
 pub use inode_flags::{InodeFlags, StoredFlags};
 pub use mounts::Mounts;
 pub use unnamed::Unnamed;

@@ -4,7 +4,7 @@
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{Acl, AclKind, FileType, Inode};
+use api_fs::{AclKind, FileType, Inode, UncheckedAcl as Unchecked};
 use task::files;
 use vfs::Capability;
 
@@ -29,7 +29,7 @@ pub fn get(inode: &Arc<dyn Inode>, kind: AclKind) -> Result<Vec<u8>> {
 
 /// Sets the list, or takes it away where the value has no entries. The owner may.
 pub fn set(inode: &Arc<dyn Inode>, kind: AclKind, value: &[u8]) -> Result<()> {
-    let acl = Acl::parse(value)?;
+    let acl = Unchecked::parse(value)?;
     let (stat, who) = (inode.stat()?, files::credentials());
     if stat.kind == FileType::Symlink {
         return Err(EOPNOTSUPP);
@@ -43,6 +43,7 @@ pub fn set(inode: &Arc<dyn Inode>, kind: AclKind, value: &[u8]) -> Result<()> {
     if !who.owns(&stat) {
         return Err(EPERM);
     }
+    let acl = acl.map(Unchecked::check).transpose()?;
     // A list that is taken away may cost the set-group-ID bit as well as one that is set.
     let permissions = (kind == AclKind::Access).then(|| {
         let keeps_group = who.has_over(Capability::Fsetid, &stat) || who.is_in_group(stat.gid);

@@ -153,9 +153,12 @@ impl Target {
             return Err(EPERM);
         }
         let mut change = SetAttr { uid, gid, ..SetAttr::default() };
-        let goes = if stat.permissions & 0o010 != 0 { 0o6000 } else { 0o4000 };
+        let keeps_group = stat.permissions & 0o010 == 0
+            && (who.has_over(Capability::Fsetid, &stat) || who.is_in_group(stat.gid));
+        let goes = if keeps_group { 0o4000 } else { 0o6000 };
+        // Whoever only names no new ids takes these bits from a file of their own alone.
         if stat.kind != FileType::Directory && stat.permissions & goes != 0 {
-            change.permissions = Some(stat.permissions & !goes);
+            change.permissions = Some(ops::permissions_to_set(&who, &stat, stat.permissions & !goes)?);
         }
         let is_changed = uid.is_some() || gid.is_some() || change.permissions.is_some();
         self.inode.set_attr(&change)?;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! futex(2) and its newer forms. The sleepers live in [`crate::futex::table`].
 
+mod locks;
 mod table;
 
 use self::table::{ANY, Key};
 use abi::{Errno, Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_user::{UserPtr, compare_exchange_u32};
 use task::call::Call;
 use task::processes;
 use task::time::clock::Clock;
-use task::wait::{self, RESTART, RESTART_ALWAYS, RESTART_NO_HANDLER};
+use task::wait::{self, RESTART, RESTART_NO_HANDLER};
 
 const FUTEX_WAIT: u32 = 0;
 const FUTEX_WAKE: u32 = 1;
@@ -57,27 +59,49 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
     let (timeout, second) = (call.arg(3), call.arg(4));
     let command = operation & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME);
     let realtime = operation & FUTEX_CLOCK_REALTIME != 0;
+    // A time that is none is said before anything else.
+    if matches!(
+        command,
+        FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_LOCK_PI | FUTEX_LOCK_PI2 | FUTEX_WAIT_REQUEUE_PI
+    ) {
+        deadline(timeout, false, false)?;
+    }
     if realtime && !matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2) {
         return Err(ENOSYS);
     }
     let private = operation & FUTEX_PRIVATE != 0;
     let (word, second) = (Word { at: word, private }, Word { at: second, private });
     match command {
-        FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, false)?, true),
-        FUTEX_WAIT_BITSET => wait_for(word, value, call.uint(5), deadline(timeout, true, realtime)?, false),
+        FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, false)?, Deadline::Relative),
+        FUTEX_WAIT_BITSET => {
+            wait_for(word, value, call.uint(5), deadline(timeout, true, realtime)?, Deadline::Absolute)
+        }
         FUTEX_WAKE => wake(word, value, ANY),
         FUTEX_WAKE_BITSET => wake(word, value, call.uint(5)),
         FUTEX_REQUEUE => requeue(word, second, value, timeout as u32, None),
         FUTEX_CMP_REQUEUE => requeue(word, second, value, timeout as u32, Some(call.uint(5))),
         FUTEX_WAKE_OP => wake_op(word, second, value, timeout as u32, call.uint(5)),
-        FUTEX_LOCK_PI => lock_pi(word, deadline(timeout, true, true)?),
-        FUTEX_LOCK_PI2 => lock_pi(word, deadline(timeout, true, realtime)?),
-        FUTEX_TRYLOCK_PI => try_lock_pi(word).map(|_| 0),
-        FUTEX_UNLOCK_PI => unlock_pi(word),
-        FUTEX_WAIT_REQUEUE_PI => wait_requeue_pi(word, value, deadline(timeout, true, realtime)?, second),
-        FUTEX_CMP_REQUEUE_PI => requeue_pi(word, second, value, timeout as u32, call.uint(5)),
+        FUTEX_LOCK_PI => locks::lock(word, deadline(timeout, true, true)?),
+        FUTEX_LOCK_PI2 => locks::lock(word, deadline(timeout, true, realtime)?),
+        FUTEX_TRYLOCK_PI => locks::try_lock(word),
+        FUTEX_UNLOCK_PI => locks::unlock(word),
+        FUTEX_WAIT_REQUEUE_PI => {
+            locks::wait_to_be_requeued(word, value, deadline(timeout, true, realtime)?, second)
+        }
+        FUTEX_CMP_REQUEUE_PI => locks::requeue(word, second, value, timeout as u32, call.uint(5)),
         _ => Err(ENOSYS),
     }
+}
+
+/// What becomes of a wait that a signal interrupts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    /// It ends a while after the call began: one that is made again goes on with what it had.
+    Relative,
+    /// It is the same when the call is made again, which no handler has it do.
+    Absolute,
+    /// The same of the newer calls, which handlers with SA_RESTART have made again.
+    Restartable,
 }
 
 /// The monotonic deadline of a `struct timespec`; none for a null pointer. A wait that was interrupted without a
@@ -111,11 +135,12 @@ fn read(word: Word) -> Result<u32> {
     UserPtr::<u32>::new(word.at).read()
 }
 
-fn wait_for(word: Word, value: u32, bits: u32, deadline_ns: u64, relative: bool) -> Result<usize> {
+fn wait_for(word: Word, value: u32, bits: u32, deadline_ns: u64, kind: Deadline) -> Result<usize> {
     if bits == 0 {
         return Err(EINVAL);
     }
     aligned(word)?;
+    reachable(word)?;
     let sleeper = table::Sleeper::enter(word.key(), bits);
     // After entering the queue: whoever changes the word from now on finds this thread when it wakes.
     let now = UserPtr::<u32>::new(word.at).read()?;
@@ -123,9 +148,8 @@ fn wait_for(word: Word, value: u32, bits: u32, deadline_ns: u64, relative: bool)
         return if sleeper.leave() { Ok(0) } else { Err(EAGAIN) };
     }
     match sleep(&sleeper, deadline_ns) {
-        Err(EINTR) if deadline_ns == wait::FOREVER => Err(RESTART),
-        Err(EINTR) if relative => Err(wait::interrupted(deadline_ns)),
-        // An absolute time is the same when the call is made again.
+        Err(EINTR) if deadline_ns == wait::FOREVER || kind == Deadline::Restartable => Err(RESTART),
+        Err(EINTR) if kind == Deadline::Relative => Err(wait::interrupted(deadline_ns)),
         Err(EINTR) => Err(RESTART_NO_HANDLER),
         other => other.map(|()| 0),
     }
@@ -151,9 +175,20 @@ fn sleep(sleeper: &table::Sleeper, deadline_ns: u64) -> Result<()> {
     }
 }
 
-/// A word that several processes use is known by the page that it is on: `EFAULT` where there is none to be had.
+/// A word that several processes use is known by the page that it is on: `EFAULT` where there is none to be had, or one of private
+/// memory that nobody can write to.
 fn reachable(word: Word) -> Result<()> {
-    if word.private { Ok(()) } else { read(word).map(|_| ()) }
+    if word.private {
+        return Ok(());
+    }
+    read(word)?;
+    if mem::current().is_read_only_at(word.at) { Err(EFAULT) } else { Ok(()) }
+}
+
+/// As [`reachable`], of a word that the kernel writes to.
+fn writable(word: Word) -> Result<()> {
+    aligned(word)?;
+    if word.private || mem::current().is_writable_at(word.at) { Ok(()) } else { Err(EFAULT) }
 }
 
 fn wake(word: Word, most: u32, bits: u32) -> Result<usize> {
@@ -162,7 +197,7 @@ fn wake(word: Word, most: u32, bits: u32) -> Result<usize> {
     }
     aligned(word)?;
     reachable(word)?;
-    Ok(table::wake(word.key(), at_least_one(most), bits))
+    table::wake(word.key(), at_least_one(most), bits)
 }
 
 /// Linux counts after it wakes: whoever asks for none or for a negative number wakes one. (FUTEX_REQUEUE does not.)
@@ -171,25 +206,26 @@ fn at_least_one(most: u32) -> u32 {
 }
 
 fn requeue(from: Word, to: Word, wake: u32, move_most: u32, expected: Option<u32>) -> Result<usize> {
-    aligned(from)?;
-    aligned(to)?;
     if (wake | move_most) as i32 <= -1 {
         return Err(EINVAL);
     }
-    reachable(from)?;
-    reachable(to)?;
+    for word in [from, to] {
+        aligned(word)?;
+        reachable(word)?;
+    }
     if let Some(expected) = expected
         && read(from)? != expected
     {
         return Err(EAGAIN);
     }
-    let (woken, moved) = table::requeue(from.key(), to.key(), wake, move_most);
-    // FUTEX_REQUEUE counts the woken only, FUTEX_CMP_REQUEUE both.
-    Ok(if expected.is_some() { woken + moved } else { woken })
+    // Both count who is woken and who is moved, whatever futex(2) says of FUTEX_REQUEUE.
+    table::requeue(from.key(), to.key(), wake, move_most)
 }
 
 fn wake_op(first: Word, second: Word, wake_first: u32, wake_second: u32, code: u32) -> Result<usize> {
     aligned(first)?;
+    reachable(first)?;
+    writable(second)?;
     let (operation, comparison) = (code >> 28 & 7, code >> 24 & 15);
     let sign_extend = |bits: u32| ((bits << 20) as i32 >> 20) as u32;
     let (mut operand, against) = (sign_extend(code >> 12 & 0xfff), sign_extend(code & 0xfff));
@@ -216,9 +252,9 @@ fn wake_op(first: Word, second: Word, wake_first: u32, wake_second: u32, code: u
         5 => old >= against,
         _ => return Err(ENOSYS),
     };
-    let mut woken = table::wake(first.key(), at_least_one(wake_first), ANY);
+    let mut woken = table::wake(first.key(), at_least_one(wake_first), ANY)?;
     if holds {
-        woken += table::wake(second.key(), at_least_one(wake_second), ANY);
+        woken += table::wake(second.key(), at_least_one(wake_second), ANY)?;
     }
     Ok(woken)
 }
@@ -235,139 +271,15 @@ fn update(word: Word, change: impl Fn(u32) -> Result<u32>) -> Result<u32> {
     }
 }
 
-/// Takes a priority-inheritance futex if it is free. The owner's priority stays as it is; who waits is served
-/// by priority.
-fn try_lock_pi(word: Word) -> Result<()> {
-    let tid = task::current().number as u32;
-    let mut old = read(word)?;
-    loop {
-        if old & TID_MASK == tid {
-            return Err(EDEADLK);
-        }
-        if old & TID_MASK != 0 {
-            return Err(EAGAIN);
-        }
-        let seen = compare_exchange_u32(word.at, old, tid | (old & (WAITERS | OWNER_DIED)))?;
-        if seen == old {
-            return Ok(());
-        }
-        old = seen;
-    }
-}
-
-fn lock_pi(word: Word, deadline_ns: u64) -> Result<usize> {
-    loop {
-        match try_lock_pi(word) {
-            Err(EAGAIN) => {}
-            done => return done.map(|()| 0),
-        }
-        let owner = (read(word)? & TID_MASK) as i32;
-        // Given back just now, by a thread on another processor.
-        if owner == 0 {
-            continue;
-        }
-        if processes::named_task(owner).is_none() {
-            return Err(ESRCH);
-        }
-        let sleeper = table::Sleeper::enter(word.key(), ANY);
-        let before = update(word, |old| Ok(if old & TID_MASK == 0 { old } else { old | WAITERS }))?;
-        if before & TID_MASK == 0 {
-            sleeper.leave();
-            continue;
-        }
-        match sleep(&sleeper, deadline_ns) {
-            // The one who unlocked made us the owner.
-            Ok(()) if read(word)? & TID_MASK == task::current().number as u32 => return Ok(0),
-            Ok(()) => {}
-            Err(EINTR) => return Err(RESTART_ALWAYS),
-            Err(e) => return Err(e),
-        }
-    }
-}
-
-fn unlock_pi(word: Word) -> Result<usize> {
-    let tid = task::current().number as u32;
-    if read(word)? & TID_MASK != tid {
-        return Err(EPERM);
-    }
-    let next = table::first(word.key());
-    let new = match &next {
-        Some((heir, more)) => *heir as u32 | if *more { WAITERS } else { 0 },
-        None => 0,
-    };
-    update(word, |_| Ok(new))?;
-    if next.is_some() {
-        table::wake(word.key(), 1, ANY);
-    }
-    Ok(0)
-}
-
-/// Waits on `word` to be requeued to the priority-inheritance futex `target`, and comes back as its owner.
-fn wait_requeue_pi(word: Word, value: u32, deadline_ns: u64, target: Word) -> Result<usize> {
-    if word == target {
-        return Err(EINVAL);
-    }
-    aligned(word)?;
-    aligned(target)?;
-    let sleeper = table::Sleeper::enter_for(word.key(), ANY, Some(target.key()));
-    if UserPtr::<u32>::new(word.at).read()? != value {
-        sleeper.leave();
-        return Err(EAGAIN);
-    }
-    match sleep(&sleeper, deadline_ns) {
-        // Made the owner by the one who requeued or unlocked, or on the way to it.
-        Ok(()) if read(target)? & TID_MASK == task::current().number as u32 => Ok(0),
-        Ok(()) => lock_pi(target, deadline_ns),
-        // What it slept on first has changed by then.
-        Err(EINTR) if sleeper.waits_for(target.key()) => Err(EAGAIN),
-        Err(EINTR) => Err(RESTART_ALWAYS),
-        Err(e) => Err(e),
-    }
-}
-
-/// Makes the first of the sleepers on `from` the owner of the futex `to` if that is free, and lets the others wait
-/// for it.
-fn requeue_pi(from: Word, to: Word, wake: u32, move_most: u32, expected: u32) -> Result<usize> {
-    if from == to || wake != 1 {
-        return Err(EINVAL);
-    }
-    aligned(from)?;
-    aligned(to)?;
-    if (move_most as i32) < 0 {
-        return Err(EINVAL);
-    }
-    if read(from)? != expected {
-        return Err(EAGAIN);
-    }
-    let mut served = 0;
-    while served <= move_most as usize {
-        let Some((target, tid)) = table::first_target(from.key()) else { break };
-        if target != Some(to.key()) {
-            return if served == 0 { Err(EINVAL) } else { Ok(served) };
-        }
-        // Whoever unlocks is to look for the rest.
-        let rest = if move_most == 0 { 0 } else { WAITERS };
-        let before = update(to, |old| {
-            Ok(if old & TID_MASK == 0 { tid as u32 | rest | (old & OWNER_DIED) } else { old | WAITERS })
-        })?;
-        if before & TID_MASK == 0 {
-            table::wake(from.key(), 1, ANY);
-        } else {
-            table::requeue(from.key(), to.key(), 0, 1);
-        }
-        served += 1;
-    }
-    Ok(served)
-}
-
 /// What a thread leaves behind when it ends: zeroes the word of CLONE_CHILD_CLEARTID and wakes who joins it, and
 /// marks the robust futexes it holds.
 pub fn thread_ends(task: &task::Task) {
     // The program may have unmapped either: nobody is left to tell.
     let _ = release_robust(task);
+    table::owner_ends(task.tid);
     let word = task.clear_child_tid();
     if word != 0 && UserPtr::<u32>::new(word).write(0).is_ok() {
-        table::wake(Key::of(word, false), 1, ANY);
+        let _ = table::wake(Key::of(word, false), 1, ANY);
     }
 }
 
@@ -385,8 +297,9 @@ fn release_robust(task: &task::Task) -> Result<()> {
         let word = Word::any((entry & !1).wrapping_add(offset));
         if read(word)? & TID_MASK == task.number as u32 {
             let old = update(word, |old| Ok((old & WAITERS) | OWNER_DIED))?;
-            if old & WAITERS != 0 {
-                table::wake(word.key(), 1, ANY);
+            // Who waits for a lock is given it by [`table::owner_ends`].
+            if old & WAITERS != 0 && entry & 1 == 0 {
+                let _ = table::wake(word.key(), 1, ANY);
             }
         }
         Ok(())
@@ -456,16 +369,20 @@ fn clock_deadline(timeout: u64, clock: u32) -> Result<u64> {
 /// futex_wake(2).
 pub fn futex_wake(call: &mut Call<'_>) -> Result<usize> {
     check_flags2(call.uint(3))?;
-    wake(word2(call.arg(0), call.uint(3)), call.uint(2), call.uint(1))
+    let (word, most, bits) = (word2(call.arg(0), call.uint(3)), call.uint(2), call.uint(1));
+    // Unlike futex(2).
+    if most == 0 && bits != 0 {
+        return aligned(word).and(reachable(word)).map(|()| 0);
+    }
+    wake(word, most, bits)
 }
 
 /// futex_wait(2).
 pub fn futex_wait(call: &mut Call<'_>) -> Result<usize> {
     check_flags2(call.uint(3))?;
     let (value, bits) = (call.uint(1), call.uint(2));
-    let timed = call.arg(4) != 0;
     let word = word2(call.arg(0), call.uint(3));
-    wait_for(word, value, bits, clock_deadline(call.arg(4), call.uint(5))?, timed)
+    wait_for(word, value, bits, clock_deadline(call.arg(4), call.uint(5))?, Deadline::Restartable)
 }
 
 /// `struct futex_waitv`.
@@ -510,8 +427,10 @@ pub fn futex_waitv(call: &mut Call<'_>) -> Result<usize> {
             return Err(EINVAL);
         }
         aligned(w.word())?;
+        reachable(w.word())?;
     }
-    let mut sleepers = Vec::with_capacity(count);
+    let mut sleepers = Vec::new();
+    sleepers.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
     for w in &words {
         sleepers.push(table::Sleeper::enter(w.word().key(), ANY));
         let seen = read(w.word());
@@ -527,7 +446,7 @@ pub fn futex_waitv(call: &mut Call<'_>) -> Result<usize> {
             return Ok(index);
         }
         if task::current().has_signal() {
-            return Err(RESTART_NO_HANDLER);
+            return Err(RESTART);
         }
         if api_plat::now_ns() >= deadline_ns {
             return Err(ETIMEDOUT);
@@ -536,8 +455,9 @@ pub fn futex_waitv(call: &mut Call<'_>) -> Result<usize> {
     }
 }
 
+/// The last of several, as on Linux.
 fn woken(sleepers: &[table::Sleeper]) -> Option<usize> {
-    sleepers.iter().position(|s| s.is_woken())
+    sleepers.iter().rposition(|s| s.is_woken())
 }
 
 /// futex_requeue(2).
