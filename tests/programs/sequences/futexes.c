@@ -15,7 +15,7 @@
 enum { THREADS = 5, WORDS = 4, ROUND = 100 };
 
 typedef struct {
-    int pipe[2], is_busy, is_new, error;
+    int pipe[2], is_busy, is_new, is_gone, error;
     pid_t tid;
     long result;
     // What it is to do: a system call with its arguments.
@@ -82,8 +82,8 @@ static void settle(void) {
         usleep(200);
         int runs = 0;
         for (int i = 0; i < THREADS; i++) {
-            now[i] = __atomic_load_n(&workers[i].is_busy, __ATOMIC_SEQ_CST) ? 'w' : '.';
-            runs |= state_of(workers[i].tid) != 'S';
+            now[i] = workers[i].is_gone ? '-' : __atomic_load_n(&workers[i].is_busy, __ATOMIC_SEQ_CST) ? 'w' : '.';
+            runs |= state_of(workers[i].tid) != (workers[i].is_gone ? '-' : 'S');
         }
         same = !runs && !memcmp(before, now, THREADS) ? same + 1 : 0;
         memcpy(before, now, THREADS);
@@ -135,8 +135,8 @@ static const struct timespec *limit(void) {
 static void tells(int slot, long number, long a, long b, long c, long d, long e, long f) {
     Worker *worker = &workers[slot];
     long arguments[] = {a, b, c, d, e, f};
-    if (worker->is_busy) {
-        say(" is busy\n");
+    if (worker->is_busy || worker->is_gone) {
+        say(worker->is_busy ? " is busy\n" : " is gone\n");
         return;
     }
     worker->number = number;
@@ -251,6 +251,22 @@ static void director_locks(void) {
     answered(syscall(SYS_futex, &words[word], which | private_flag, 0, 0, 0, 0));
 }
 
+// A thread ends: what it owned is the next one's.
+static void leaves(void) {
+    int slot = (int)below(THREADS), is_wanted = one_in(3);
+    say("thread %d ends", slot + 1);
+    if (!is_wanted) {
+        say(" not\n");
+        return;
+    }
+    int is_free = !workers[slot].is_busy && !workers[slot].is_gone;
+    tells(slot, SYS_exit, 0, 0, 0, 0, 0, 0);
+    if (is_free) {
+        workers[slot].is_busy = 0;
+        workers[slot].is_gone = 1;
+    }
+}
+
 static void signals(void) {
     int slot = (int)below(THREADS), restarts = one_in(2);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = restarts ? SA_RESTART : 0};
@@ -277,7 +293,7 @@ static void robust(void) {
 }
 
 static void (*const steps[])(void) = {
-    waits, waits, waits, waits, waits, waits_for_several, waits_for_several, locks, locks, locks, locks, waits_to_be_requeued, requeues_locks, wakes, wakes, wakes, requeues, requeues, wakes_and_changes, writes, writes, director_locks, signals, robust,
+    waits, waits, waits, waits, waits, waits_for_several, waits_for_several, locks, locks, locks, locks, waits_to_be_requeued, requeues_locks, wakes, wakes, wakes, requeues, requeues, wakes_and_changes, writes, writes, director_locks, signals, robust, leaves,
 };
 
 // Whoever waits or owns goes on, without a bound for what it takes.
