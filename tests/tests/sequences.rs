@@ -140,6 +140,15 @@ fn mounts_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn mounts_by_descriptors_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what may be mounted natively is asked by root") {
+        return;
+    }
+    nearly_the_same("mount_objects", &[("0", 3)], "4000");
+}
+
+#[test]
 fn unions_of_directories_answer_random_calls_as_on_linux() {
     let is_user = !rustix::process::geteuid().is_root();
     if is_skipped(is_user, "attributes of `trusted.` are set natively by root") {

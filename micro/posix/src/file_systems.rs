@@ -369,11 +369,11 @@ impl Tmpfs {
         let is_set = match key {
             b"size" => keep(&mut self.size, size(text)),
             b"nr_blocks" => {
-                keep(&mut self.size, size(text).and_then(|pages| pages.checked_mul(PAGE_SIZE as u64)))
+                keep(&mut self.size, count(text).and_then(|pages| pages.checked_mul(PAGE_SIZE as u64)))
             }
             // 0: as many as there is memory for.
             b"nr_inodes" => {
-                keep(&mut self.inodes, size(text).map(|count| if count == 0 { u64::MAX } else { count }))
+                keep(&mut self.inodes, count(text).map(|count| if count == 0 { u64::MAX } else { count }))
             }
             b"mode" => keep(&mut self.mode, u32::from_str_radix(text, 8).ok().map(|mode| mode & 0o7777)),
             b"uid" => keep(&mut self.uid, named(Kind::User, text)),
@@ -434,18 +434,43 @@ fn flag_of(key: &[u8]) -> Option<(u32, bool)> {
     })
 }
 
-/// A number with k, m, g, or % of memory.
-fn size(value: &str) -> Option<u64> {
-    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = value.split_at(digits);
-    let number: u64 = number.parse().ok()?;
-    let shift = match unit {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        "%" => return Some(files::current().memory / 100 * number.min(100)),
-        _ => return None,
+/// A number in tens, eights (0) or sixteens (0x) with K to E behind it, and what follows. More than 64 bits are lost (Linux' memparse).
+fn number(text: &str) -> Option<(u64, &str)> {
+    let (radix, text) = match text.as_bytes() {
+        [b'0', b'x' | b'X', next, ..] if next.is_ascii_hexdigit() => (16, &text[2..]),
+        [b'0', b'0'..=b'7', ..] => (8, &text[1..]),
+        _ => (10, text),
     };
-    number.checked_mul(1 << shift)
+    let length = text.bytes().take_while(|byte| char::from(*byte).is_digit(radix)).count();
+    let (digits, rest) = text.split_at(length);
+    let add = |sum: u64, digit: char| {
+        sum.wrapping_mul(radix.into()).wrapping_add(digit.to_digit(radix).unwrap_or(0).into())
+    };
+    let value = digits.chars().fold(0, add);
+    let shift = match rest.bytes().next().map(|unit| unit.to_ascii_uppercase()) {
+        Some(b'K') => 10,
+        Some(b'M') => 20,
+        Some(b'G') => 30,
+        Some(b'T') => 40,
+        Some(b'P') => 50,
+        Some(b'E') => 60,
+        _ => return (length > 0).then_some((value, rest)),
+    };
+    (length > 0).then_some((value << shift, &rest[1..]))
+}
+
+/// A size in bytes, or of memory in hundredths.
+fn size(value: &str) -> Option<u64> {
+    match number(value)? {
+        (bytes, "") => Some(bytes),
+        (share, "%") => Some(files::current().memory / 100 * share.min(100)),
+        _ => None,
+    }
+}
+
+/// A count of something that there can be no more of than an `i64` says.
+fn count(value: &str) -> Option<u64> {
+    number(value)
+        .filter(|(count, rest)| rest.is_empty() && i64::try_from(*count).is_ok())
+        .map(|(count, _)| count)
 }
