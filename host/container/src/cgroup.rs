@@ -86,11 +86,24 @@ impl Hierarchies {
                 fs::create_dir_all(&group).map_err(file("cannot make the control group", &group))?;
             }
             let members = group.join("cgroup.procs");
-            made.push(group);
+            made.push(group.clone());
+            if is_frozen(&group) {
+                return Err(ContainerError::Frozen(group));
+            }
             fs::write(&members, pid.to_string()).map_err(file("cannot join", &members))?;
         }
         Ok(())
     }
+}
+
+/// Whoever joins such a group stands still.
+fn is_frozen(group: &Path) -> bool {
+    let read = |name| fs::read_to_string(group.join(name)).unwrap_or_default();
+    let version_1 = read("freezer.state");
+    let events = read("cgroup.events");
+    !matches!(version_1.trim(), "" | "THAWED")
+        || read("cgroup.freeze").trim() == "1"
+        || events.lines().any(|line| line == "frozen 1")
 }
 
 /// The path of a group as one below a hierarchy's place, that leads nowhere else.
@@ -336,6 +349,25 @@ mod tests {
             found.mounts.iter().map(|(place, c)| (place.to_str().unwrap(), c.len())).collect();
         let wanted = [("/sys/fs/cgroup/cpu", 1), ("/sys/fs/cgroup/memory", 1), ("/sys/fs/cgroup/unified", 0)];
         assert_eq!(places, wanted);
+    }
+
+    #[test]
+    fn a_frozen_group_is_not_joined() {
+        let host = tempfile::tempdir().unwrap();
+        let group = host.path().join("one");
+        fs::create_dir(&group).unwrap();
+        let hierarchies = Hierarchies { mounts: vec![(host.path().into(), vec!["freezer".into()])] };
+        let mut made = Vec::new();
+        for (file, frozen, thawed) in [
+            ("freezer.state", "FROZEN\n", "THAWED\n"),
+            ("cgroup.events", "populated 0\nfrozen 1\n", "populated 0\nfrozen 0\n"),
+        ] {
+            fs::write(group.join(file), frozen).unwrap();
+            let refusal = hierarchies.join(Path::new("/one"), 1, &mut made).unwrap_err().to_string();
+            assert!(refusal.contains("is frozen: thaw it"), "{refusal}");
+            fs::write(group.join(file), thawed).unwrap();
+            hierarchies.join(Path::new("/one"), 1, &mut made).unwrap();
+        }
     }
 
     #[test]

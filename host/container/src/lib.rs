@@ -74,6 +74,8 @@ pub enum ContainerError {
         (cgroup.subtree_control)"
     )]
     NoController(&'static str),
+    #[error("the control group {path} is frozen: thaw it, or give the container another one", path = .0.display())]
+    Frozen(PathBuf),
     #[error("linux.resources.unified: {0}: the container's control group of version 2 has no such file")]
     NoUnified(String),
     #[error("the scope {0}: {1}")]
