@@ -20,9 +20,9 @@ pub fn is_writable_below(directory: &Path) -> Result<bool> {
     Ok(has_writable_below(&text, &directory))
 }
 
-/// What is mounted below a directory, in the order in which it was mounted.
+/// What is mounted below a container's root, in the order in which it was mounted.
 pub fn below(directory: &Path) -> Result<Vec<PathBuf>> {
-    let directory = directory.canonicalize().map_err(crate::file("cannot use", directory))?;
+    let directory = directory.canonicalize().map_err(crate::file("cannot use the root", directory))?;
     let text = fs::read(MOUNTS).map_err(crate::file("cannot read", Path::new(MOUNTS)))?;
     Ok(points_below(&text, &directory))
 }

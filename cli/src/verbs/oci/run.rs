@@ -34,6 +34,8 @@ use unilith_container::{
 const ENDED_BY_SIGNAL: i32 = 128;
 
 #[derive(clap::Args, Clone, Debug)]
+// Two of one name are within each other.
+#[group(id = "run")]
 pub struct Args {
     #[command(flatten)]
     create: create::Args,

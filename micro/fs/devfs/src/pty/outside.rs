@@ -96,7 +96,7 @@ mod tests {
             "the session of whoever opens it for us has no terminal by that"
         );
         let stat = slave.stat().unwrap();
-        assert_eq!((stat.uid, stat.gid), (7, 8));
+        assert_eq!((stat.uid, stat.gid), (7, crate::TTY_GROUP));
         assert_eq!(ours.write(b"hi\r"), 3);
         let mut to = [0; 16];
         assert_eq!(slave.read(0, &mut Sink::kernel(&mut to)), Ok(3));
