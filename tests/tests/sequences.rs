@@ -170,9 +170,11 @@ fn traced_processes_answer_random_calls_as_on_linux() {
     nearly_the_same("traces", &[("0", 3)], "2400");
 }
 
+/// Who waits on two words that Linux has in one bucket of its table keeps the place when moved from one to the other, so that there
+/// is another order now and then, of a few buckets for private words more often than of many for shared ones.
 #[test]
 fn futexes_answer_random_calls_as_on_linux() {
-    nearly_the_same("futexes", &[("0", 2), ("2", 2)], "2000");
+    nearly_the_same("futexes", &[("0", 100), ("1", 50), ("2", 50)], "2000");
 }
 
 #[test]
