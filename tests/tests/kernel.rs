@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The micro kernel on each kind of machine, what is in its image, and how programs are fed and end.
 
+use rustix::process::Signal;
 use std::{
     fs::{self, File},
     process::Command,
+    thread::sleep,
+    time::Duration,
 };
-use unilith_tests::{BUILD_KERNEL, Unilith, finish};
+use unilith_tests::{BUILD_KERNEL, Unilith, finish, signal};
 
 #[test]
 fn every_kind_of_machine_boots_it() {
@@ -29,6 +32,28 @@ fn every_kind_of_machine_may_have_more_memory_than_its_host() {
             .lines()
             .find_map(|line| line.strip_prefix("Mem:")?.split_whitespace().next()?.parse::<u64>().ok());
         assert!((508..=512).contains(&total.unwrap_or(0)), "{ran}");
+    }
+}
+
+/// QEMU has room for some 280 bytes of a serial port until somebody reads them. With so many before them a program's last words
+/// are in the port yet when it ends.
+#[test]
+fn last_words_arrive_though_their_reader_is_behind() {
+    let unilith = Unilith::new();
+    unilith.program_within(&["--machine", "microvm", "busybox", "true"], BUILD_KERNEL).ok();
+    for count in [268, 272] {
+        let name = format!("behind{count}");
+        let script = format!(
+            "sleep 3; i=0; while [ $i -lt {count} ]; do echo -n x; i=$((i + 1)); done; echo the last words"
+        );
+        let machine = ["run", "-d", "--machine", "microvm", "--network", "none", "--name", &name];
+        unilith.run(&[&machine[..], &["busybox", "sh", "-c", &script]].concat()).ok();
+        let supervisor = unilith.inspect(&name)["state"]["supervisor"]["pid"].as_u64().unwrap() as u32;
+        signal(Signal::STOP, supervisor);
+        sleep(Duration::from_secs(8));
+        signal(Signal::CONT, supervisor);
+        unilith.run(&["wait", &name]).ok();
+        unilith.run(&["logs", &name]).ok().says("xxthe last words\n");
     }
 }
 

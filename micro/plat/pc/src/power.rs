@@ -136,6 +136,7 @@ const SLEEP_CONTROL: u16 = 0x600;
 const SLEEP_OFF: u8 = 0x34;
 
 fn off(success: bool) -> ! {
+    serial::flush();
     // SAFETY: each of these ends the machine or does nothing: QEMU's exit device, ACPI, the keyboard controller's
     // reset line (which Firecracker takes as the end), and a triple fault by an interrupt without a table. Cloud Hypervisor's
     // comes before ACPI's port, which it has as well, and of whose width it would complain.

@@ -30,6 +30,8 @@ const LINE: Line = Line(4);
 const DATA_READY: u8 = 1;
 const BREAK: u8 = 1 << 4;
 const TRANSMITTER_EMPTY: u8 = 1 << 5;
+/// Its FIFO and the byte that is on its way as well.
+const ALL_SENT: u8 = 1 << 6;
 // Interrupts.
 const RECEIVED: u8 = 1;
 const LINE_CHANGED: u8 = 1 << 2;
@@ -102,6 +104,15 @@ fn send(bytes: &[u8]) {
         for byte in chunk {
             // SAFETY: the port is the console's alone.
             unsafe { outb(DATA, *byte) };
+        }
+    }
+}
+
+/// Waits until all is sent: what is still in the port when the machine ends is lost. A host whose reader is behind takes its time.
+pub fn flush() {
+    if !xen::is_on() {
+        while line_status() & ALL_SENT == 0 {
+            core::hint::spin_loop();
         }
     }
 }
