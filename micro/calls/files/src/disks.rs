@@ -79,17 +79,19 @@ mod with_disks {
         disks::open(inode.stat()?.rdev, inode, flags)
     }
 
-    /// Whether a parameter of mount(2) is known: those that say what is so in any case.
+    /// Parameters of mount(2) that say what is so in any case.
+    const OPTIONS: [&[u8]; 6] =
+        [b"errors=remount-ro", b"data=ordered", b"barrier", b"barrier=1", b"acl", b"user_xattr"];
+
+    /// Whether one of that name is known.
     pub fn is_option(key: &[u8]) -> bool {
-        [&b"errors"[..], b"data", b"barrier", b"acl", b"user_xattr"].contains(&key)
+        OPTIONS.iter().any(|word| word.split(|b| *b == b'=').next() == Some(key))
     }
 
     /// The root directory of the file system on a disk. `options` are those of mount(2).
     pub fn mount(number: u64, flags: MountFlags, options: &[u8]) -> Result<Arc<dyn Inode>> {
-        let known: [&[u8]; 6] =
-            [b"errors=remount-ro", b"data=ordered", b"barrier", b"barrier=1", b"acl", b"user_xattr"];
         let mut words = options.split(|b| *b == b',').filter(|word| !word.is_empty());
-        if words.any(|word| !known.contains(&word)) {
+        if words.any(|word| !OPTIONS.contains(&word)) {
             return Err(EINVAL);
         }
         disks::mount(number, flags.has(MountFlags::READ_ONLY), flags.has(MountFlags::NOATIME))

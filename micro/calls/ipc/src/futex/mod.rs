@@ -59,14 +59,11 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
     let (timeout, second) = (call.arg(3), call.arg(4));
     let command = operation & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME);
     let realtime = operation & FUTEX_CLOCK_REALTIME != 0;
-    // A time that is none is said before anything else.
-    if matches!(
-        command,
-        FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_LOCK_PI | FUTEX_LOCK_PI2 | FUTEX_WAIT_REQUEUE_PI
-    ) {
-        deadline(timeout, false, false)?;
-    }
     if realtime && !matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2) {
+        // A time that is none is said first.
+        if matches!(command, FUTEX_WAIT | FUTEX_LOCK_PI) {
+            deadline(timeout, false, false)?;
+        }
         return Err(ENOSYS);
     }
     let private = operation & FUTEX_PRIVATE != 0;
