@@ -21,6 +21,7 @@
 //! May be used by the command; knows nothing of images or kernels beyond their paths.
 
 pub mod accel;
+pub mod accounts;
 mod backlog;
 pub mod boot;
 pub mod cloud_hypervisor;

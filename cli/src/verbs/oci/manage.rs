@@ -22,6 +22,7 @@ use unilith_container::{
 };
 use unilith_image::signal_number;
 use unilith_machine::{
+    accounts::name_of,
     process::Process,
     store::{Machine, Store},
 };
@@ -234,12 +235,7 @@ pub fn list(all: &Containers, args: &List) -> Result<u8> {
 fn owner(record: &Record) -> String {
     let user = fs::metadata(&record.bundle).map_or(0, |about| about.uid());
     let names = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let named = names.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        (number.parse() == Ok(user)).then(|| name.to_string())
-    });
-    named.unwrap_or_else(|| format!("#{user}"))
+    name_of(&names, user).map_or_else(|| format!("#{user}"), str::to_string)
 }
 
 /// Columns as wide as their longest entry.

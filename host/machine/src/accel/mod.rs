@@ -13,7 +13,7 @@
 mod state;
 mod trial;
 
-use crate::{dirs, record::Accel};
+use crate::{accounts::name_of, dirs, record::Accel};
 use rustix::process::{getgroups, getuid};
 use serde::{Deserialize, Serialize};
 use state::State;
@@ -240,15 +240,6 @@ fn remedy_of_denial(mode: u32, gid: u32, groups: &str, user: &str, mine: bool) -
         return format!("{user} is in the group {group} since this session began: log in again");
     }
     format!("as root: usermod -aG {group} {user}, {again}")
-}
-
-/// The name of a number in the format of /etc/passwd and /etc/group.
-fn name_of(file: &str, number: u32) -> Option<&str> {
-    file.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(number)).then_some(name)
-    })
 }
 
 #[cfg(test)]
