@@ -110,11 +110,9 @@ static void serve(void) {
 // What the tracer does.
 
 // R, S, T, t, Z or - as /proc has it.
-static char state_of(int slot) {
+static char state_of(pid_t pid) {
     char path[64], text[512] = "";
-    if (pid_of(slot) <= 0)
-        return '.';
-    snprintf(path, sizeof path, "/proc/%d/stat", pid_of(slot));
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int file = open(path, O_RDONLY);
     long length = file < 0 ? -1 : read(file, text, sizeof text - 1);
     close(file);
@@ -122,22 +120,34 @@ static char state_of(int slot) {
     return behind ? behind[2] : '-';
 }
 
-// Waits until everybody waits for something, twice in a row.
-static void settle(void) {
-    char before[SLOTS + 1] = "", now[SLOTS + 1] = "";
+// Whether anybody runs or is about to, in a slot or not, or waits where one waits for a moment only.
+static int is_busy(int tries) {
+    int busy = 0;
+    DIR *all = opendir("/proc");
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        char state = atoi(entry->d_name) > 1 ? state_of(atoi(entry->d_name)) : '-';
+        // The parent of a vfork(2) whose child has stopped waits in this state for long.
+        busy |= state == 'R' || state == 'X' || (state == 'D' && tries < 100);
+    }
+    closedir(all);
+    return busy;
+}
+
+// Waits until everybody waits for something, twice in a row; tells how.
+static const char *comes_to_rest(void) {
+    static char before[SLOTS + 1];
+    char now[SLOTS + 1] = "";
     int same = 0;
-    for (int tries = 0; tries < 2000 && same < 2; tries++) {
+    memset(before, 0, sizeof before);
+    for (int tries = 0; tries < 10000 && same < 2; tries++) {
         usleep(300);
-        int busy = 0;
-        for (int i = 0; i < SLOTS; i++) {
-            now[i] = state_of(i);
-            // The parent of a vfork(2) whose child has stopped waits in this state for long, others for a moment.
-            busy |= now[i] == 'R' || now[i] == 'X' || (now[i] == 'D' && tries < 40);
-        }
+        int busy = is_busy(tries);
+        for (int i = 0; i < SLOTS; i++)
+            now[i] = pid_of(i) > 0 ? state_of(pid_of(i)) : '.';
         same = !busy && !memcmp(before, now, SLOTS) ? same + 1 : 0;
         memcpy(before, now, SLOTS);
     }
-    say("   [%s %d]\n", before, shared->handled);
+    return before;
 }
 
 static int any(void) {
@@ -456,6 +466,8 @@ static void makes(void) {
         serve_as(slot);
     }
     shared->pids[slot] = pid;
+    // Where a new one is stopped does not depend on how far it has come meanwhile: it waits for its first order.
+    comes_to_rest();
     answered(pid < 0 ? -1 : way == 1 || way == 2 ? ptrace(PTRACE_SEIZE, pid, 0, flags) : way == 3 ? ptrace(PTRACE_ATTACH, pid, 0, 0) : 0);
 }
 
@@ -502,7 +514,8 @@ int main(int count, char **arguments) {
             fflush(stdout);
             steps[below(COUNT(steps))]();
             fflush(stdout);
-            settle();
+            const char *states = comes_to_rest();
+            say("   [%s %d]\n", states, shared->handled);
         }
         kill(-1, SIGKILL);
         // What is killed stops on its way out where the tracer has asked for it, or has done so before.

@@ -24,7 +24,7 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     descriptors::initialize();
     paging::protect_image();
     // SAFETY: the address is the boot loader's, and nothing outside of the image was written.
-    let mut machine = match unsafe { pvh::read_machine(start_info) } {
+    let mut machine = match unsafe { pvh::read_machine(start_info, processor.is_guest) } {
         Ok(machine) => machine,
         Err(reason) => crash::fail(reason),
     };
@@ -32,9 +32,6 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     HAS_START_PAGES.store(machine.has_start_pages, Ordering::Relaxed);
     let image = asm::__kernel_start.address() - KERNEL_BASE..asm::__kernel_end.address() - KERNEL_BASE;
     machine.free.remove(image.start, image.end);
-    if cfg!(feature = "smp") {
-        machine.free.remove(pvh::START_PAGES.start, pvh::START_PAGES.end);
-    }
     paging::map_high_memory(&mut machine.free);
     upcall::unilith_kernel_memory(machine.free.as_slice());
     let config = match settings(&mut machine) {

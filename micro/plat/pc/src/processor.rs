@@ -65,6 +65,8 @@ pub struct Processor {
     pub tsc_deadline: bool,
     pub rdrand: bool,
     pub rdseed: bool,
+    /// A hypervisor says that it is one.
+    pub is_guest: bool,
     /// KVM's features (Linux Documentation/virt/kvm/x86/cpuid.rst); none where the hypervisor is another.
     pub kvm_features: u32,
     /// The rate of the time-stamp counter, where hypervisor or processor say it in numbers.
@@ -100,6 +102,7 @@ pub fn read(cpuid: &impl Cpuid) -> Result<Processor, &'static str> {
         tsc_deadline: has(one.ecx, 24),
         rdrand: has(one.ecx, 30),
         rdseed: has(seven.ebx, 18),
+        is_guest: hypervisor.is_some(),
         kvm_features: hypervisor.map_or(0, |h| kvm_features(cpuid, &h)),
         tsc_hz: hypervisor.and_then(|h| told_hz(cpuid, &h)).or_else(|| crystal_hz(&basic.leaf(0x15))),
     })
@@ -264,6 +267,7 @@ mod tests {
         let mut bare = under(b"KVMKVMKVM\0\0\0", &leaves);
         bare.0.insert((1, 0), [0, 0, 0, SSE2]);
         assert_eq!(kvm_features(&bare), 0);
+        assert!(read(&under(b"TCGTCGTCGTCG", &leaves)).unwrap().is_guest && !read(&bare).unwrap().is_guest);
     }
 
     #[test]

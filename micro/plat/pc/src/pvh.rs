@@ -15,7 +15,7 @@ pub struct Machine {
     pub command_line: &'static [u8],
     pub initrd: &'static [u8],
     pub initrd_physical: u64,
-    /// Free memory: without the first MiB, and without what the start information itself uses.
+    /// Free memory: without what firmware may have below 1 MiB, and without what the start information itself uses.
     pub free: Ranges,
     /// Bytes of memory in all.
     pub memory: u64,
@@ -31,6 +31,11 @@ pub const START_PAGES: core::ops::Range<u64> = START_PAGE..START_PAGE + START_BY
 pub const START_PAGE: u64 = 0x8000;
 pub const START_BYTES: usize = 0x2000;
 
+/// Memory below 1 MiB that is used in guests: neither what firmware keeps at its beginning (vectors, its own data; Linux leaves out
+/// as much) nor where tables of processors are searched at its end.
+const BASE_MEMORY: core::ops::Range<u64> = 0x1_0000..0x9_0000;
+const _: () = assert!(START_PAGES.end <= BASE_MEMORY.start);
+
 /// Reads a structure the boot loader left.
 ///
 /// # Safety
@@ -41,13 +46,14 @@ unsafe fn read<T: Copy>(physical: u64) -> T {
     unsafe { physical_to_virtual::<T>(physical).read_unaligned() }
 }
 
-/// Reads the start information at `physical`; the error says what is wrong with it.
+/// Reads the start information at `physical`; the error says what is wrong with it. A computer's own firmware goes on writing below
+/// 1 MiB, whatever its map says, a guest's (`is_guest`) does not.
 ///
 /// # Safety
 ///
 /// `physical` came from the boot loader in EBX, nothing has written to memory outside of the kernel image yet, and
 /// physical memory that holds start information is mapped.
-pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
+pub unsafe fn read_machine(physical: u64, is_guest: bool) -> Result<Machine, &'static str> {
     // SAFETY: by the caller's word. These are plain integers, and lengths are bounded before they are used.
     unsafe {
         let info: StartInfo = read(physical);
@@ -71,7 +77,9 @@ pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
                 free.add(entry.address, entry.address.saturating_add(entry.size));
             }
         }
-        free.remove(0, 1 << 20);
+        let base = if is_guest { BASE_MEMORY } else { 0..0 };
+        free.remove(0, base.start);
+        free.remove(base.end, 1 << 20);
         free.remove(physical, physical + size_of::<StartInfo>() as u64);
         free.remove(info.memory_map, info.memory_map + entries * entry_size);
 
