@@ -37,6 +37,16 @@ fn volumes_are_read_and_written_with_memory_of_all_kinds() {
 }
 
 #[test]
+fn files_of_a_volume_that_lost_their_name_are_not_taken_for_those_that_have_it_since() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2"], "volume_names.c", &[]);
+    let folder = unilith.path("data");
+    std::fs::create_dir(&folder).expect("the scratch directory can be written");
+    let volume = format!("{}:/data", folder.display());
+    unilith.program_within(&["-v", &volume, &program, "--", "/data"], PATIENCE).ok().says("each is itself");
+}
+
+#[test]
 fn a_warning_that_a_program_brings_about_again_and_again_does_not_fill_the_log() {
     if unilith_tests::is_skipped_without_micro("what it asks for is refused by our kernel alone") {
         return;

@@ -186,6 +186,17 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// Takes at most `length` bytes: what is behind them is not written.
+    pub fn limit(&mut self, length: usize) {
+        match &mut self.0 {
+            To::User(cursor) => cursor.room = cursor.room.min(length),
+            To::Kernel(buffer) => {
+                let length = length.min(buffer.len());
+                *buffer = &mut core::mem::take(buffer)[..length];
+            }
+        }
+    }
+
     /// Where in the program's memory the next bytes go, as far as that is one piece; `None` where they do not go there.
     pub fn piece(&mut self) -> Option<Segment> {
         match &mut self.0 {

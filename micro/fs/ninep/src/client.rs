@@ -24,6 +24,11 @@ pub trait Transport: Send + Sync {
     /// Largest message in either direction.
     fn largest(&self) -> usize;
 
+    /// The server's handles lead to what has the name now by which they were found, not to a file that has lost it.
+    fn goes_by_names(&self) -> bool {
+        false
+    }
+
     /// Bytes of the program's memory that can be part of a message where they are; 0: none.
     fn most_direct(&self) -> usize {
         0
@@ -290,6 +295,11 @@ impl Client {
     /// A tree of the session's server; `device` is its `st_dev`.
     pub fn new(session: Arc<Session>, device: u64) -> Arc<Client> {
         Arc::new(Client { session, device, nodes: SpinLock::new(Map::new()) })
+    }
+
+    /// [`Transport::goes_by_names`].
+    pub fn goes_by_names(&self) -> bool {
+        self.session.transport.goes_by_names()
     }
 
     /// Bytes of data that are copied for one read or write.

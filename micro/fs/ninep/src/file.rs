@@ -90,6 +90,9 @@ impl File for NineFile {
     fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
         let fid = self.fid()?;
         let pages = self.node.pages.lock().upgrade();
+        if let Some(end) = self.node.own_end() {
+            to.limit(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX));
+        }
         let mut done = 0;
         while to.remaining() > 0 {
             let at = offset.saturating_add(done as u64);
@@ -111,6 +114,10 @@ impl File for NineFile {
         let fid = self.fid()?;
         if offset.checked_add(from.remaining() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(EFBIG);
+        }
+        // The server's end is behind the file's.
+        if self.appends && self.node.own_end().is_some() {
+            return Err(EIO);
         }
         let pages = self.node.pages.lock().upgrade();
         let mut done = 0;
@@ -201,6 +208,10 @@ impl File for NineFile {
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
+        if self.node.has_lost_its_name()? {
+            // Where the server writes at its own end, nothing can be cleared.
+            return if self.appends { Err(ENOENT) } else { self.node.cut_nameless(self.fid()?, size) };
+        }
         self.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })
     }
 

@@ -16,6 +16,7 @@ extern crate std;
 
 mod client;
 mod file;
+mod nameless;
 mod node;
 mod pages;
 mod wire;

@@ -3,6 +3,7 @@
 
 use crate::client::{Client, Fid};
 use crate::file::NineFile;
+use crate::nameless::Nameless;
 use crate::pages::NinePages;
 use crate::wire::{Qid, Reply, kind};
 use abi::{Result, errno::*};
@@ -41,11 +42,12 @@ pub struct Node {
     path: u64,
     kind: FileType,
     /// Leads to it by its name. Replaced when it is found under another.
-    fid: SpinLock<Arc<Fid>>,
+    pub(crate) fid: SpinLock<Arc<Fid>>,
     /// Open directory of a listing that goes on.
     listing: SpinLock<Option<Arc<Fid>>>,
     /// What the server said last, for files that are open and have no name any more.
-    last: SpinLock<Option<Stat>>,
+    pub(crate) last: SpinLock<Option<Stat>>,
+    pub(crate) nameless: Nameless,
     write_hint: AtomicU8,
     pub open_files: AtomicUsize,
     /// Pages while it is mapped.
@@ -74,6 +76,7 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
         fid: SpinLock::new(fid.clone()),
         listing: SpinLock::new(None),
         last: SpinLock::new(Some(stat)),
+        nameless: Nameless::default(),
         write_hint: AtomicU8::new(0),
         open_files: AtomicUsize::new(0),
         pages: SpinLock::new(Weak::new()),
@@ -126,17 +129,19 @@ impl Node {
     /// The name by which this handle came is known to exist; the one by which the old handle came may be gone.
     fn found_by(self: Arc<Node>, fid: Arc<Fid>) -> Arc<Node> {
         let old = core::mem::replace(&mut *self.fid.lock(), fid);
+        self.nameless.is_found();
         drop(old);
         self
     }
 
-    pub fn fid(&self) -> Arc<Fid> {
-        self.fid.lock().clone()
+    /// A handle that leads to this file. `ENOENT`: its name is gone, and what the server found by its handle would be another file.
+    pub fn fid(&self) -> Result<Arc<Fid>> {
+        if self.nameless.is_told() { Err(ENOENT) } else { Ok(self.fid.lock().clone()) }
     }
 
     /// A handle opened with `flags`.
     pub fn open_fid(&self, flags: u32) -> Result<Arc<Fid>> {
-        let (fid, _) = self.client.walk(&self.fid(), None)?;
+        let (fid, _) = self.client.walk(&*self.fid()?, None)?;
         let request = self.client.request(kind::LOPEN).fid(&fid).u32(flags);
         self.client.call(request, |r| r.qid())?;
         Ok(Arc::new(fid))
@@ -144,13 +149,27 @@ impl Node {
 
     /// The server's answer, or for an open file without a name what it said before.
     pub fn attributes(&self) -> Result<Stat> {
-        match get_attr(&self.client, &self.fid()) {
+        match self.asked() {
             Ok(stat) if stat.inode == self.path => {
                 *self.last.lock() = Some(stat);
                 Ok(stat)
             }
             // The name is gone, or another file's by now.
             Ok(_) | Err(ENOENT) => self.without_name(),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What the server says of the file that its handle leads to.
+    fn asked(&self) -> Result<Stat> {
+        get_attr(&self.client, &*self.fid()?)
+    }
+
+    /// The server is known to find this file no more, or another one in its place.
+    pub(crate) fn is_lost(&self) -> Result<bool> {
+        match self.asked() {
+            Ok(stat) => Ok(stat.inode != self.path),
+            Err(ENOENT) => Ok(true),
             Err(e) => Err(e),
         }
     }
@@ -176,6 +195,9 @@ impl Node {
     }
 
     fn set(&self, change: &SetAttr) -> Result<()> {
+        if self.has_lost_its_name()? {
+            return self.set_nameless(change);
+        }
         let mut valid = 0;
         let mut pick = |bit: u32, wanted: bool| valid |= if wanted { bit } else { 0 };
         pick(SET_MODE, change.permissions.is_some());
@@ -186,7 +208,7 @@ impl Node {
         pick(SET_MTIME, change.modified.is_some());
         let times = |t: Option<Timespec>| t.map_or((0, 0), |t| (t.seconds as u64, t.nanoseconds as u64));
         let (accessed, modified) = (times(change.accessed), times(change.modified));
-        let own = self.fid();
+        let own = self.fid()?;
         let request = self
             .client
             .request(kind::SETATTR)
@@ -203,6 +225,16 @@ impl Node {
         self.client.call(request, |_| Ok(()))
     }
 
+    /// The file has this length now.
+    pub(crate) fn is_cut_to(&self, size: u64) {
+        if let Some(pages) = self.pages.lock().upgrade() {
+            pages.cut(size);
+        }
+        if let Some(last) = self.last.lock().as_mut() {
+            last.size = size;
+        }
+    }
+
     fn of_this_volume(&self, other: &Arc<dyn Inode>) -> Result<Arc<Node>> {
         let other = other.as_any().downcast_ref::<Node>().ok_or(EXDEV)?;
         if !Arc::ptr_eq(&self.client, &other.client) {
@@ -212,13 +244,13 @@ impl Node {
     }
 
     fn child(&self, name: &[u8]) -> Result<Arc<Node>> {
-        let (fid, qid) = self.client.walk(&self.fid(), Some(name))?;
+        let (fid, qid) = self.client.walk(&*self.fid()?, Some(name))?;
         node(&self.client, fid, qid.ok_or(EIO)?)
     }
 
     /// The value of an attribute, or with an empty name the list of names.
     pub fn read_xattr(&self, name: &[u8], limit: u64) -> Result<Vec<u8>> {
-        let (own, fid) = (self.fid(), self.client.new_fid());
+        let (own, fid) = (self.fid()?, self.client.new_fid());
         let request = self.client.request(kind::XATTRWALK).fid(&own).fid(&fid).string(name);
         let size = self.client.call(request, |r| r.u64())?;
         // The server knows the handle now: a copy of its number that is given back.
@@ -248,7 +280,7 @@ impl Node {
     }
 
     fn write_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        let (fid, _) = self.client.walk(&self.fid(), None)?;
+        let (fid, _) = self.client.walk(&*self.fid()?, None)?;
         let request =
             self.client.request(kind::XATTRCREATE).fid(&fid).string(name).u64(value.len() as u64).u32(flags);
         self.client.call(request, |_| Ok(()))?;
@@ -306,13 +338,7 @@ impl Inode for Node {
     fn set_attr(&self, change: &SetAttr) -> Result<()> {
         self.set(change)?;
         if let Some(size) = change.size {
-            let pages = self.pages.lock().upgrade();
-            if let Some(pages) = pages {
-                pages.cut(size);
-            }
-            if let Some(last) = self.last.lock().as_mut() {
-                last.size = size;
-            }
+            self.is_cut_to(size);
         }
         Ok(())
     }
@@ -321,7 +347,7 @@ impl Inode for Node {
         if self.kind != FileType::Symlink {
             return Err(EINVAL);
         }
-        let own = self.fid();
+        let own = self.fid()?;
         let request = self.client.request(kind::READLINK).fid(&own);
         self.client.call(request, |r| Ok(r.string()?.to_vec()))
     }
@@ -342,7 +368,7 @@ impl Inode for Node {
         rdev: u64,
     ) -> Result<Arc<dyn Inode>> {
         let mode = permissions & 0o7777;
-        let directory = self.fid();
+        let directory = self.fid()?;
         let request = if kind == FileType::Directory {
             self.client.request(kind::MKDIR).fid(&directory).string(name).u32(mode).u32(owner.1)
         } else {
@@ -360,30 +386,26 @@ impl Inode for Node {
     }
 
     fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
-        let own = self.fid();
+        let own = self.fid()?;
         let request = self.client.request(kind::SYMLINK).fid(&own);
         self.client.call(request.string(name).string(target).u32(owner.1), |_| Ok(()))
     }
 
     fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
         let other = self.of_this_volume(inode)?;
-        let (directory, file) = (self.fid(), other.fid());
+        let (directory, file) = (self.fid()?, other.fid()?);
         let request = self.client.request(kind::LINK).fid(&directory).fid(&file).string(name);
         self.client.call(request, |_| Ok(()))
     }
 
     fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
         let flags = if directory { AT_REMOVEDIR } else { 0 };
-        // What is open of it must remember its attributes: after this nobody can ask for them.
-        if !directory
-            && let Ok(node) = self.child(name)
-            && node.open_files.load(Ordering::Relaxed) > 0
-        {
-            let _ = node.attributes();
-        }
-        let own = self.fid();
+        let gone = self.about_to_go(name);
+        let own = self.fid()?;
         let request = self.client.request(kind::UNLINKAT).fid(&own).string(name).u32(flags);
-        self.client.call(request, |_| Ok(()))
+        self.client.call(request, |_| Ok(()))?;
+        gone.inspect(|gone| gone.may_be_lost());
+        Ok(())
     }
 
     fn rename(&self, name: &[u8], to: &Arc<dyn Inode>, to_name: &[u8], flags: u32) -> Result<()> {
@@ -398,9 +420,12 @@ impl Inode for Node {
             },
             _ => return Err(EINVAL),
         }
-        let (from, target) = (self.fid(), to.fid());
+        let replaced = to.about_to_go(to_name);
+        let (from, target) = (self.fid()?, to.fid()?);
         let request = self.client.request(kind::RENAMEAT).fid(&from).string(name);
-        self.client.call(request.fid(&target).string(to_name), |_| Ok(()))
+        self.client.call(request.fid(&target).string(to_name), |_| Ok(()))?;
+        replaced.inspect(|replaced| replaced.may_be_lost());
+        Ok(())
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
@@ -456,7 +481,7 @@ impl Inode for Node {
     }
 
     fn stat_fs(&self) -> Result<StatFs> {
-        let own = self.fid();
+        let own = self.fid()?;
         let request = self.client.request(kind::STATFS).fid(&own);
         self.client.call(request, |r| {
             r.u32()?;

@@ -309,6 +309,10 @@ impl Transport for Server {
         self.largest
     }
 
+    fn goes_by_names(&self) -> bool {
+        true
+    }
+
     fn most_direct(&self) -> usize {
         self.most_direct
     }

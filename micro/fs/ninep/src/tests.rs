@@ -142,6 +142,70 @@ fn a_tag_is_given_out_again_only_when_its_request_was_answered() {
     assert_eq!(read(&file, 0, 10), b"kept");
 }
 
+/// A server that goes by names would do to the new file what is meant for the old one.
+#[test]
+fn a_file_that_lost_its_name_is_not_taken_for_the_one_that_has_it_since() {
+    let (server, root) = volume();
+    let old = open(&make(&root, "f"));
+    write(&old, 0, b"old one");
+    root.unlink(b"f", false).unwrap();
+    let new = open(&make(&root, "f"));
+    write(&new, 0, b"precious");
+    let change = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+    let at = |file: &Arc<dyn File>| file.inode().unwrap().clone();
+
+    old.truncate(3).unwrap();
+    at(&old).set_attr(&change).unwrap();
+    assert_eq!(at(&old).set_xattr(b"user.a", b"x", 0), Err(ENOENT));
+    assert_eq!(root.link(b"second", &at(&old)), Err(ENOENT));
+    assert_eq!(at(&old).open(&at(&old), 2).err(), Some(ENOENT));
+    let stat = old.stat().unwrap();
+    assert_eq!((stat.size, stat.permissions, stat.links), (3, 0o600, 0));
+    let stat = new.stat().unwrap();
+    assert_eq!((stat.size, stat.permissions), (8, 0o644));
+    assert_eq!(read(&new, 0, 20), b"precious");
+    assert_eq!(new.inode().unwrap().get_xattr(b"user.a").err(), Some(ENODATA));
+
+    // Its data ends where it was cut, and there is nothing between that and what is written behind.
+    assert_eq!(read(&old, 0, 20), b"old");
+    old.truncate(5).unwrap();
+    assert_eq!(read(&old, 0, 20), b"old\0\0");
+    write(&old, 6, b"!");
+    assert_eq!(read(&old, 0, 20), b"old\0\0\0!");
+    old.truncate(100_000).unwrap();
+    assert_eq!((old.size(), read(&old, 99_990, 20)), (Ok(100_000), vec![0; 10]));
+
+    // What is replaced by another file, and what the host takes away.
+    make(&root, "g");
+    root.rename(b"g", &root, b"f", 0).unwrap();
+    new.truncate(4).unwrap();
+    assert_eq!(
+        (read(&new, 0, 20), server.root.lookup(b"f").unwrap().stat().unwrap().size),
+        (b"prec".to_vec(), 0)
+    );
+    let mine = open(&make(&root, "host"));
+    write(&mine, 0, b"mine");
+    server.root.unlink(b"host", false).unwrap();
+    server.root.create(b"host", FileType::Regular, 0o644, (0, 0), 0).unwrap();
+    mine.truncate(9).unwrap();
+    assert_eq!(server.root.lookup(b"host").unwrap().stat().unwrap().size, 0);
+
+    // By its other name it can be found.
+    let both = open(&make(&root, "one"));
+    root.link(b"two", &at(&both)).unwrap();
+    root.unlink(b"one", false).unwrap();
+    assert_eq!(root.lookup(b"two").unwrap().set_attr(&change), Ok(()));
+    both.truncate(7).unwrap();
+    assert_eq!(server.root.lookup(b"two").unwrap().stat().unwrap().size, 7);
+
+    // A directory that is gone has nothing in it, whatever the new one has.
+    let dir = root.create(b"dir", FileType::Directory, 0o755, (0, 0), 0).unwrap();
+    root.unlink(b"dir", true).unwrap();
+    make(&root.create(b"dir", FileType::Directory, 0o755, (0, 0), 0).unwrap(), "inside");
+    assert_eq!(dir.lookup(b"inside").err(), Some(ENOENT));
+    assert_eq!(dir.unlink(b"inside", false), Err(ENOENT));
+}
+
 /// A request may wait, for its tag or for handles that are given back first; meanwhile others find the directory by its name, which
 /// gives it another handle.
 #[test]

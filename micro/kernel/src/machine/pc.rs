@@ -49,6 +49,10 @@ impl ninep::Transport for Export {
         LARGEST_MESSAGE
     }
 
+    fn goes_by_names(&self) -> bool {
+        true
+    }
+
     fn most_direct(&self) -> usize {
         // One page more where they do not begin with a page.
         (virtio::ninep::MAX_PAGES - 1) * abi::PAGE_SIZE
