@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Files in a directory (the argument), a volume, that have lost their name while they are open: what is done to them is done to no other
 // file that has the name since.
+#define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -54,6 +55,9 @@ int main(int count, char **arguments) {
     holds(other, "ne", 2);
     CHECK(chdir("file") == 0 && rmdir("../file") == 0 && mkdir("../file", 0755) == 0);
     CHECK(open("inside", O_WRONLY | O_CREAT, 0644) < 0 && errno == ENOENT);
+    struct stat stat;
+    int gone = open(".", O_PATH);
+    CHECK(gone >= 0 && fstat(gone, &stat) == 0 && S_ISDIR(stat.st_mode) && stat.st_nlink == 0 && fchdir(gone) == 0);
     puts("each is itself");
     return 0;
 }

@@ -8,7 +8,7 @@ use crate::file::write_once;
 use crate::node::Node;
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
-use api_fs::{SetAttr, Source};
+use api_fs::{FileType, SetAttr, Source};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Whether a file's name is known to be gone, and whether its data ends before the server's does.
@@ -33,30 +33,38 @@ impl Nameless {
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 
 impl Node {
-    /// The file of this name, which is about to lose it, where it is in use. What is open of it remembers what the server says now.
+    /// The file of this name, which is about to lose it, where it is in use. It remembers what the server says now.
     pub(crate) fn about_to_go(&self, name: &[u8]) -> Option<Arc<Node>> {
         if !self.client().goes_by_names() {
             return None;
         }
         let (_, qid) = self.client().walk(&*self.fid().ok()?, Some(name)).ok()?;
         let known = self.client().nodes.lock().get(&qid?.path).and_then(Weak::upgrade)?;
-        if known.is_open() {
-            let _ = known.attributes();
-        }
+        let _ = known.attributes();
         Some(known)
     }
 
     /// One of its names is another file's or nobody's since.
     pub(crate) fn may_be_lost(&self) {
         if self.is_lost() == Ok(true) {
-            self.nameless.is_told.store(true, Relaxed);
+            self.is_nameless_now();
+        }
+    }
+
+    /// Its number may be another file's from now on, unless it has other names.
+    fn is_nameless_now(&self) {
+        self.nameless.is_told.store(true, Relaxed);
+        let has_others =
+            self.last.lock().is_some_and(|last| last.kind != FileType::Directory && last.links > 1);
+        if !has_others {
+            self.leaves_its_number();
         }
     }
 
     /// The server does not find it any more. Of an open file that is asked each time: the host may have taken the name away.
     pub(crate) fn has_lost_its_name(&self) -> Result<bool> {
         if !self.nameless.is_told() && self.is_open() && self.client().goes_by_names() && self.is_lost()? {
-            self.nameless.is_told.store(true, Relaxed);
+            self.is_nameless_now();
         }
         Ok(self.nameless.is_told())
     }

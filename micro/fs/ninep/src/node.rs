@@ -45,7 +45,7 @@ pub struct Node {
     pub(crate) fid: SpinLock<Arc<Fid>>,
     /// Open directory of a listing that goes on.
     listing: SpinLock<Option<Arc<Fid>>>,
-    /// What the server said last, for files that are open and have no name any more.
+    /// What the server said last, for files that are in use and have no name any more.
     pub(crate) last: SpinLock<Option<Stat>>,
     pub(crate) nameless: Nameless,
     write_hint: AtomicU8,
@@ -147,7 +147,7 @@ impl Node {
         Ok(Arc::new(fid))
     }
 
-    /// The server's answer, or for an open file without a name what it said before.
+    /// The server's answer, or for a file without a name what it said before.
     pub fn attributes(&self) -> Result<Stat> {
         match self.asked() {
             Ok(stat) if stat.inode == self.path => {
@@ -165,6 +165,14 @@ impl Node {
         get_attr(&self.client, &*self.fid()?)
     }
 
+    /// Whoever has its number is another file.
+    pub(crate) fn leaves_its_number(&self) {
+        let mut nodes = self.client.nodes.lock();
+        if nodes.get(&self.path).is_some_and(|known| Weak::ptr_eq(known, &self.this)) {
+            nodes.remove(&self.path);
+        }
+    }
+
     /// The server is known to find this file no more, or another one in its place.
     pub(crate) fn is_lost(&self) -> Result<bool> {
         match self.asked() {
@@ -175,7 +183,8 @@ impl Node {
     }
 
     fn without_name(&self) -> Result<Stat> {
-        if self.open_files.load(Ordering::Relaxed) == 0 {
+        // Who asks came by its name, unless that is known to be gone.
+        if self.open_files.load(Ordering::Relaxed) == 0 && !self.nameless.is_told() {
             return Err(ENOENT);
         }
         let mut last = self.last.lock();

@@ -204,6 +204,7 @@ fn a_file_that_lost_its_name_is_not_taken_for_the_one_that_has_it_since() {
     make(&root.create(b"dir", FileType::Directory, 0o755, (0, 0), 0).unwrap(), "inside");
     assert_eq!(dir.lookup(b"inside").err(), Some(ENOENT));
     assert_eq!(dir.unlink(b"inside", false), Err(ENOENT));
+    assert_eq!(dir.stat().map(|stat| (stat.permissions, stat.links)), Ok((0o755, 0)));
 }
 
 /// A request may wait, for its tag or for handles that are given back first; meanwhile others find the directory by its name, which
