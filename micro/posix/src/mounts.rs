@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
 use task::control_group;
 use task::files::{self, Files};
+use task::ipc::{self, Ipc};
 use task::pids::PidNamespace;
 use task::process::Process;
 use task::signals::{self, SigInfo};
@@ -96,6 +97,9 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         Some(("proc", proc.clone())),
         Some(("sysfs", sys.clone())),
     ];
+    // In the order in which engines list them.
+    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
+    mount(&namespace, "/proc", proc, "proc", hidden)?;
     mount(&namespace, "/dev", dev.clone(), "devtmpfs", MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
     mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
@@ -105,8 +109,9 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     };
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
     mount(&namespace, SHARED_MEMORY, shm, "tmpfs", flags)?;
-    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
-    mount(&namespace, "/proc", proc, "proc", hidden)?;
+    if boot.config.group.is_some() {
+        mount_queues(&namespace, &ipc::first())?;
+    }
     mount(&namespace, "/sys", sys, "sysfs", hidden)?;
     if let Some(group) = &boot.config.group {
         let api_boot::ControlGroup { memory, pids, cpu, files } = *group;
@@ -184,6 +189,8 @@ pub struct Views<'a> {
     /// and the machine's without one.
     pub has_own_ipc: bool,
     pub shares_ipc_with: Option<&'a Namespace>,
+    /// Whose message queues it sees.
+    pub ipc: &'a Arc<Ipc>,
     /// The container's number, and whether the files of its control group are there, `true`: to be read only.
     pub container: u64,
     pub group_files: Option<bool>,
@@ -217,10 +224,10 @@ fn fill_container_tree(
     let limit = api_mem::statistics().0 * PAGE / 2;
     let in_memory = |tree: &HostTree<'_>| memory(tree.path, tree.name).filter(|_| tree.tag.is_empty());
     for (path, file_system) in [
+        ("/proc", "proc"),
         ("/dev", "devtmpfs"),
         ("/dev/pts", "devpts"),
         (SHARED_MEMORY, "tmpfs"),
-        ("/proc", "proc"),
         ("/sys", "sysfs"),
     ] {
         let of = match path {
@@ -244,6 +251,7 @@ fn fill_container_tree(
         };
         mount(namespace, path, inode, file_system, found.mount().flags())?;
     }
+    mount_queues(namespace, views.ipc)?;
     if let Some(is_read_only) = views.group_files {
         mount_group(namespace, views.container, is_read_only)?;
     }
@@ -259,6 +267,19 @@ fn fill_container_tree(
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         ops::directory(namespace, path, permissions)?;
     }
+    Ok(())
+}
+
+/// Mounts the POSIX message queues of a container's IPC namespace, as engines do (mq_overview(7)).
+#[cfg(feature = "mqueue")]
+fn mount_queues(namespace: &Namespace, ipc: &Arc<Ipc>) -> Told<()> {
+    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
+    mount(namespace, "/dev/mqueue", calls_ipc::message_queues::file_system_of(ipc), "mqueue", hidden)
+}
+
+/// Without the calls for them.
+#[cfg(not(feature = "mqueue"))]
+fn mount_queues(_: &Namespace, _: &Arc<Ipc>) -> Told<()> {
     Ok(())
 }
 
