@@ -2,7 +2,9 @@
 //! The user's terminal.
 
 use crate::fault::{Fault, Result};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize,
+};
 use std::{io, os::fd::AsFd, thread};
 use unilith_overlay::{Input, Size};
 
@@ -65,6 +67,18 @@ impl Drop for Silent {
 pub fn size() -> Size {
     let found = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout()));
     found.map_or(Size { columns: 80, rows: 24 }, |size| Size { columns: size.ws_col, rows: size.ws_row })
+}
+
+/// Gives a terminal a size.
+pub fn set_size(terminal: impl AsFd, size: Size) -> Result<()> {
+    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).map_err(|e| Fault::new(format!("the terminal: {e}")))
+}
+
+/// Columns and rows as a bundle has them; no terminal has more than 65535 of either.
+pub fn cells((columns, rows): (u64, u64)) -> Size {
+    let cells = |n: u64| u16::try_from(n).unwrap_or(u16::MAX);
+    Size { columns: cells(columns), rows: cells(rows) }
 }
 
 /// Tells the machine each new size of a terminal, which `size` looks up.

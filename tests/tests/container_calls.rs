@@ -199,12 +199,6 @@ fn hooks_mount_into_the_container_until_it_is_deleted() {
         0,
         "the mount went with the container"
     );
-
-    engine.bundle("two", "true", |config| {
-        config["hooks"] = json!({"startContainer": [{"path": "/bin/true"}]});
-    });
-    assert!(!engine.create("two").success());
-    assert!(engine.out("two").contains("hooks.startContainer"), "{}", engine.out("two"));
 }
 
 #[test]

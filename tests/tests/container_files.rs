@@ -39,7 +39,7 @@ fn has_limits(out: &str) {
         "is full",
         // The root directory is one of the five, as on Linux.
         "no more than 5",
-        "tmpfs 3072 ",
+        "shm 3072 ",
         "from the host",
         "not run",
     ] {

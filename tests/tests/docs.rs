@@ -74,6 +74,34 @@ fn the_table_of_choices_has_every_choice() {
 }
 
 #[test]
+fn the_page_of_a_bundles_fields_is_the_readers_table() {
+    use unilith_container::fields::{FIELDS, FIELDS_OF_EXEC, Field, State};
+    let count = |state| FIELDS.iter().filter(|field| field.state == state).count();
+    let rows = |fields: &[Field]| -> String {
+        let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.name, field.state.word(), field.says);
+        fields.iter().map(row).collect()
+    };
+    let head = "| field | state | |\n| --- | --- | --- |\n";
+    let text = format!(
+        "# Fields of config.json\n\n\
+         Generated from `host/container/src/fields.rs`, by which bundles are read; its tests hold that every field of the OCI runtime \
+         specification is here, and that a bundle with it is treated so. A row is for all that is below it, too. Of {} rows {} are \
+         honoured, {} are refused by their names by `create`, and {} are about what does not exist for a machine, which is the same with \
+         them and without. What is written as nothing (`null`, `false`, empty) is said by nobody. A field that is not here is passed over, \
+         as the specification wants it. [The container runtime](oci.md) says more of how.\n\n{head}{}\n\
+         The process of `exec --process` is `process`, with these differences:\n\n{head}{}\n\
+         The limits of `update --resources` are `linux.resources`, as above.\n",
+        FIELDS.len(),
+        count(State::Honoured),
+        count(State::Refused),
+        count(State::NoMeaning),
+        rows(FIELDS),
+        rows(FIELDS_OF_EXEC),
+    );
+    is_up_to_date("oci-config.md", &text);
+}
+
+#[test]
 fn the_page_of_host_calls_is_the_filters_table() {
     let mut text = String::from(
         "# Host calls of a process machine\n\n\

@@ -5,6 +5,7 @@ use crate::{
     Mistake, Result,
     yaml::{Entry, Node, Value},
 };
+use std::time::Duration;
 
 /// A value and its path, as `services.web.ports[0]`.
 #[derive(Clone, Debug)]
@@ -131,24 +132,31 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Milliseconds of a duration; `None`: it is none.
+/// Milliseconds of a duration, or of a number of seconds; `None`: it is neither.
 pub fn milliseconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse::<u64>() {
         return seconds.checked_mul(1000);
     }
+    duration(text).and_then(|duration| u64::try_from(duration.as_millis()).ok())
+}
+
+/// A duration as Go writes it (time.ParseDuration), and engines' users with it: numbers, with a unit behind each.
+pub fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = 0_f64;
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|end| *end > 0)?;
         let count: f64 = rest[..end].parse().ok()?;
         rest = &rest[end..];
-        let units = [("ms", 1.0), ("us", 0.001), ("h", 3_600_000.0), ("m", 60_000.0), ("s", 1000.0)];
+        let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("h", 3600.0), ("m", 60.0), ("s", 1.0)];
         let (unit, factor) = units.iter().find(|(unit, _)| rest.starts_with(unit))?;
         rest = &rest[unit.len()..];
         sum += count * factor;
     }
     // A century is enough.
-    (!text.is_empty() && sum < 3e12).then_some(sum as u64)
+    let is_one = !text.is_empty() && sum < 3e9;
+    // Go counts nanoseconds, and 0.1 has no exact float.
+    is_one.then(|| Duration::from_nanos((sum * 1e9).round() as u64))
 }
 
 /// Words as a shell cuts them, without variables and patterns; `None`: a quote is open.
@@ -204,7 +212,9 @@ mod tests {
         {
             assert_eq!(milliseconds(text), Some(ms), "{text}");
         }
-        for text in ["", "s", "1x", "1m3", "-1s", "99999999999h", "1..5s"] {
+        assert_eq!(duration("1.5us"), Some(Duration::from_nanos(1500)));
+        assert_eq!(duration("90"), None, "a number alone is seconds to compose, and nothing to Go");
+        for text in ["", "s", "1x", "1m3", "-1s", "99999999999h", "1..5s", "\u{e9}s"] {
             assert_eq!(milliseconds(text), None, "{text}");
         }
     }

@@ -4,14 +4,18 @@
 //! `docs/reference/oci.md`.
 
 use crate::{
-    ContainerError, Result, namespace,
+    ContainerError, Result,
+    confinement::Confinement,
+    fields::{self, Part},
+    namespace,
+    priority::Priority,
     scope::Scope,
     scratch::{SHARED_MEMORY, Scratch},
-    seccomp,
     users::Users,
 };
 use oci_spec::runtime::{
-    Capability, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec,
+    Capability, Hook, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxPersonalityDomain, LinuxResources,
+    PosixRlimitType, Spec,
 };
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -21,6 +25,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The description of a bundle.
+pub const CONFIG: &str = "config.json";
 /// Longest `config.json`: those of Kubernetes have some 30 kB.
 const MAX_CONFIG: u64 = 16 << 20;
 /// The annotation by which the CRI plug-in of containerd and CRI-O say what a container is for.
@@ -38,9 +44,8 @@ const KUBELETS_GROUPS: &str = "kubepods";
 /// The choice (`dev.unilith.pod`) by which each container of a pod is a machine of its own.
 const SEPARATE: &str = "separate";
 
-/// Most paths in a list, most settings, and most bytes of all of them: engines name a dozen.
-const MAX_CONFINED: usize = 1024;
-const MAX_CONFINED_BYTES: usize = 24 << 10;
+/// Largest file mode creation mask.
+const MAX_UMASK: u32 = 0o777;
 
 /// Where the container's network namespace comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,70 +131,6 @@ impl Capabilities {
     }
 }
 
-/// What the machine's kernel keeps a container's programs from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
-    /// Instructions of the filter of system calls (`struct sock_filter`); none: no filter.
-    pub filter: Vec<u64>,
-    /// Absolute paths that show nothing, and those that may not be written to.
-    pub masked: Vec<String>,
-    pub read_only: Vec<String>,
-    /// Names and values of /proc/sys.
-    pub settings: Vec<(String, String)>,
-}
-
-impl Confinement {
-    fn of(linux: &oci_spec::runtime::Linux) -> std::result::Result<Confinement, String> {
-        let filter = linux.seccomp().as_ref().map(seccomp::compile).transpose()?.unwrap_or_default();
-        let masked = linux.masked_paths().clone().unwrap_or_default();
-        let read_only = linux.readonly_paths().clone().unwrap_or_default();
-        for (list, paths) in [("linux.maskedPaths", &masked), ("linux.readonlyPaths", &read_only)] {
-            if let Some(wrong) = paths.iter().find(|path| !path.starts_with('/') || path.contains('\0')) {
-                return Err(format!("{list}: {wrong:?} is not an absolute path"));
-            }
-        }
-        if let Some(root) = masked.iter().find(|path| Path::new(path) == Path::new("/")) {
-            return Err(format!("linux.maskedPaths: {root}: nothing would be left"));
-        }
-        let mut settings: Vec<(String, String)> = Vec::new();
-        for (name, value) in linux.sysctl().iter().flatten() {
-            check_setting(name, value)?;
-            settings.push((name.clone(), value.clone()));
-        }
-        settings.sort();
-        let count = masked.len().max(read_only.len()).max(settings.len());
-        let pairs = settings.iter().flat_map(|(name, value)| [name, value]);
-        let bytes: usize = masked.iter().chain(&read_only).chain(pairs).map(String::len).sum();
-        if count > MAX_CONFINED || bytes > MAX_CONFINED_BYTES {
-            return Err(format!(
-                "linux.maskedPaths, readonlyPaths and sysctl: {count} in a list, {bytes} bytes; {MAX_CONFINED} and \
-                 {MAX_CONFINED_BYTES} at most"
-            ));
-        }
-        Ok(Confinement { filter, masked, read_only, settings })
-    }
-}
-
-/// What may be set is what belongs to a namespace that the container can have for itself, as runc has it. Whether the kernel of the
-/// machine has it is known when that runs.
-fn check_setting(name: &str, value: &str) -> std::result::Result<(), String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if name == "kernel.hostname" {
-        return Err(format!("linux.sysctl: {name}: the name of a container is its hostname"));
-    }
-    let namespaced = ["net.", "fs.mqueue.", "kernel.shm", "kernel.msg"];
-    let others = ["kernel.sem", "kernel.domainname"];
-    if !name.chars().all(is_plain)
-        || !namespaced.iter().any(|prefix| name.starts_with(prefix)) && !others.contains(&name)
-    {
-        return Err(format!("linux.sysctl: {name:?} is not in a separate kernel namespace"));
-    }
-    if value.contains('\0') {
-        return Err(format!("linux.sysctl: {name}: the value holds a NUL byte"));
-    }
-    Ok(())
-}
-
 /// A container's control group, as its programs see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
@@ -241,6 +182,9 @@ pub struct Container {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
+    /// File mode creation mask; `None`: 022.
+    pub umask: Option<u32>,
+    pub priority: Priority,
     /// `None`: root has all.
     pub capabilities: Option<Capabilities>,
     /// No program gets more rights than it has.
@@ -249,6 +193,8 @@ pub struct Container {
     /// Resource limits: Linux' number, soft, hard.
     pub limits: Vec<(u8, u64, u64)>,
     pub terminal: bool,
+    /// Columns and rows of its terminal, where it names them.
+    pub console_size: Option<(u64, u64)>,
     pub hostname: Option<String>,
     pub binds: Vec<Bind>,
     pub scratch: Vec<Scratch>,
@@ -273,8 +219,13 @@ pub struct Container {
 impl Container {
     /// Reads and checks the bundle.
     pub fn read(bundle: &Path) -> Result<Container> {
+        Container::read_from(&bundle.join(CONFIG), bundle)
+    }
+
+    /// Reads and checks the description of a bundle that is in another file than the bundle's.
+    pub fn read_from(path: &Path, bundle: &Path) -> Result<Container> {
         let bundle = bundle.canonicalize().map_err(crate::file("cannot use the bundle", bundle))?;
-        let path = bundle.join("config.json");
+        let path = path.to_path_buf();
         let length = fs::metadata(&path).map_err(crate::file("cannot read", &path))?.len();
         if length > MAX_CONFIG {
             return Err(ContainerError::Config(
@@ -286,9 +237,10 @@ impl Container {
         Container::parse(&text, &bundle).map_err(|why| ContainerError::Config(path, why))
     }
 
-    fn parse(text: &str, bundle: &Path) -> std::result::Result<Container, String> {
+    pub(crate) fn parse(text: &str, bundle: &Path) -> std::result::Result<Container, String> {
         let mut spec: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
         spec.get_mut("process").map(complete);
+        fields::check(Part::Whole, &spec)?;
         let spec: Spec = serde_json::from_value(spec).map_err(|e| e.to_string())?;
         let version = spec.version().clone();
         if !version.starts_with("1.") {
@@ -299,6 +251,16 @@ impl Container {
         let args = process.args().clone().filter(|a| !a.is_empty()).ok_or("process.args names no program")?;
         if !process.cwd().is_absolute() {
             return Err(format!("process.cwd {:?} is not an absolute path", process.cwd()));
+        }
+        let start_hooks = || spec.hooks().iter().flat_map(|hooks| hooks.start_container().iter().flatten());
+        for hook in start_hooks() {
+            check_start_hook(hook)?;
+        }
+        let umask = process.user().umask();
+        if let Some(wrong) = umask.filter(|umask| *umask > MAX_UMASK) {
+            return Err(format!(
+                "process.user.umask: {wrong:#o} is no mask of permissions, which are {MAX_UMASK:#o}"
+            ));
         }
         let nul = |text: &String| text.contains('\0');
         let env = process.env().clone().unwrap_or_default();
@@ -316,11 +278,14 @@ impl Container {
             uid: process.user().uid(),
             gid: process.user().gid(),
             groups: process.user().additional_gids().clone().unwrap_or_default(),
+            umask,
+            priority: Priority::of(process)?,
             capabilities: process.capabilities().as_ref().map(Capabilities::of),
             no_new_privileges: process.no_new_privileges().unwrap_or(false),
             confinement: Confinement::default(),
-            limits: limits(process),
+            limits: limits(process)?,
             terminal: process.terminal().unwrap_or(false),
+            console_size: process.console_size().map(|size| (size.width(), size.height())),
             hostname: spec.hostname().clone(),
             binds: Vec::new(),
             scratch: Vec::new(),
@@ -345,15 +310,10 @@ impl Container {
         if let Some(linux) = spec.linux() {
             container.add_linux(linux)?;
         }
-        container.add_read_only_scratch();
-        let in_container = container.hooks.as_ref().and_then(|hooks| hooks.start_container().as_ref());
-        if let Some(hook) = in_container.and_then(|list| list.first()) {
-            return Err(format!(
-                "hooks.startContainer: {}: a machine runs nothing before its program; have it run by the program, or before the \
-                 container's start by createContainer",
-                hook.path().display()
-            ));
+        if let Some(name) = spec.domainname() {
+            container.confinement.set_domain_name(name)?;
         }
+        container.add_read_only_scratch();
         match container.choice("pod") {
             None | Some(SEPARATE) => {}
             Some(other) => return Err(format!("annotation unilith.pod={other}: there is {SEPARATE} only")),
@@ -445,8 +405,20 @@ impl Container {
                 (LinuxNamespaceType::Ipc, _) => self.namespaces.ipc = place(),
                 (LinuxNamespaceType::Uts, _) => self.namespaces.uts = place(),
                 (LinuxNamespaceType::Cgroup, _) => self.namespaces.cgroup = place(),
-                _ => {}
+                (LinuxNamespaceType::Mount | LinuxNamespaceType::Time, None) => {}
+                (kind @ (LinuxNamespaceType::Mount | LinuxNamespaceType::Time), Some(path)) => {
+                    return Err(format!(
+                        "linux.namespaces.path: {kind} namespace {}: a machine has mounts and clocks of its own; leave the path out",
+                        path.display()
+                    ));
+                }
             }
+        }
+        let domain = linux.personality().as_ref().map(|personality| personality.domain());
+        if domain == Some(LinuxPersonalityDomain::PerLinux32) {
+            return Err(
+                "linux.personality: LINUX32: a machine runs programs for x86-64 alone; leave it out".into()
+            );
         }
         self.confinement = Confinement::of(linux)?;
         self.cgroup = linux.cgroups_path().clone();
@@ -529,10 +501,31 @@ impl Container {
         }
     }
 
+    /// Hooks that run in the container before its program.
+    pub fn start_hooks(&self) -> impl Iterator<Item = &Hook> {
+        self.hooks.iter().flat_map(|hooks| hooks.start_container().iter().flatten())
+    }
+
     /// The word of an annotation of ours, `unilith.KEY` or `dev.unilith.KEY`.
     pub fn choice(&self, key: &str) -> Option<&str> {
         let names = [format!("unilith.{key}"), format!("dev.unilith.{key}")];
         names.iter().find_map(|name| self.annotations.get(name)).map(String::as_str)
+    }
+}
+
+/// One that the machine is told of.
+fn check_start_hook(hook: &Hook) -> std::result::Result<(), String> {
+    let wrong = |why: &str| Err(format!("hooks.startContainer: {}: {why}", hook.path().display()));
+    if !hook.path().is_absolute() {
+        return wrong("the path is not absolute");
+    }
+    let words = || hook.args().iter().flatten().chain(hook.env().iter().flatten());
+    if words().any(|word| word.contains('\0')) || hook.path().to_string_lossy().contains('\0') {
+        return wrong("an argument or environment variable holds a NUL byte");
+    }
+    match hook.timeout() {
+        Some(seconds) if seconds <= 0 => wrong("the timeout must be greater than 0"),
+        _ => Ok(()),
     }
 }
 
@@ -548,9 +541,22 @@ pub fn process_of(namespace: &Path) -> Option<u32> {
     namespace.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()
 }
 
-fn limits(process: &oci_spec::runtime::Process) -> Vec<(u8, u64, u64)> {
-    let limits = process.rlimits().iter().flatten();
-    limits.map(|limit| (resource(limit.typ()), limit.soft(), limit.hard())).collect()
+fn limits(process: &oci_spec::runtime::Process) -> std::result::Result<Vec<(u8, u64, u64)>, String> {
+    let mut limits: Vec<(u8, u64, u64)> = Vec::new();
+    for limit in process.rlimits().iter().flatten() {
+        let (name, soft, hard) = (limit.typ(), limit.soft(), limit.hard());
+        let number = resource(name);
+        if limits.iter().any(|(other, ..)| *other == number) {
+            return Err(format!("process.rlimits: {name} is there twice"));
+        }
+        if soft > hard {
+            return Err(format!(
+                "process.rlimits: {name}: the soft limit {soft} is above the hard one {hard}"
+            ));
+        }
+        limits.push((number, soft, hard));
+    }
+    Ok(limits)
 }
 
 /// Linux' number (include/uapi/asm-generic/resource.h).
@@ -577,187 +583,4 @@ fn resource(name: PosixRlimitType) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn config() -> Value {
-        json!({
-            "ociVersion": "1.0.2-dev",
-            "process": {
-                "terminal": false,
-                "capabilities": {"bounding": ["CAP_CHOWN", "CAP_NET_RAW"], "permitted": ["CAP_CHOWN"], "ambient": []},
-                "noNewPrivileges": true,
-                "user": {"uid": 999, "gid": 998, "additionalGids": [1, 2]},
-                "args": ["redis-server", "--save", ""],
-                "env": ["PATH=/usr/bin", "A=b"],
-                "cwd": "/data",
-                "rlimits": [{"type": "RLIMIT_NPROC", "soft": 1, "hard": 2}, {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 20000}]
-            },
-            "root": {"path": "rootfs", "readonly": true},
-            "hostname": "c0",
-            "mounts": [
-                {"destination": "/proc", "type": "proc", "source": "proc"},
-                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
-                {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup"},
-                {"destination": "/etc/x", "type": "bind", "source": "/etc/hostname", "options": ["rbind", "ro"]},
-                {"destination": "/data", "source": "/tmp", "options": ["rbind", "rw"]},
-                {"destination": "/run", "type": "tmpfs", "options": ["mode=755", "size=65536k"]}
-            ],
-            "linux": {
-                "namespaces": [{"type": "pid"}, {"type": "network", "path": "/run/netns/a"}],
-                "cgroupsPath": "/libpod_parent/libpod-c0",
-                "resources": {"memory": {"limit": 134217728}},
-                "seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["chmod"], "action": "SCMP_ACT_ERRNO"}]},
-                "maskedPaths": ["/proc/kcore", "/sys/firmware"],
-                "readonlyPaths": ["/proc/sys"],
-                "sysctl": {"net.ipv4.ping_group_range": "0 2147483647", "kernel.shm_rmid_forced": "1"}
-            },
-            "annotations": {"unilith.machine": "process"}
-        })
-    }
-
-    fn parse(config: &Value) -> std::result::Result<Container, String> {
-        Container::parse(&config.to_string(), Path::new("/bundle"))
-    }
-
-    #[test]
-    fn a_bundle_as_podman_writes_it_is_read() {
-        let c = parse(&config()).unwrap();
-        assert_eq!((c.root.to_str(), c.read_only, c.uid, c.gid), (Some("/bundle/rootfs"), true, 999, 998));
-        assert_eq!((c.groups.as_slice(), c.memory), (&[1, 2][..], Some(128 << 20)));
-        assert_eq!(
-            c.capabilities,
-            Some(Capabilities { bounding: 1 | 1 << 13, permitted: 1, ..Capabilities::default() })
-        );
-        assert!(c.no_new_privileges);
-        assert!(!c.confinement.filter.is_empty());
-        assert_eq!(c.confinement.masked, ["/proc/kcore", "/sys/firmware"]);
-        assert_eq!(c.confinement.read_only, ["/proc/sys"]);
-        let settings: Vec<&str> = c.confinement.settings.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(settings, ["kernel.shm_rmid_forced", "net.ipv4.ping_group_range"]);
-        assert_eq!(c.limits, [(6, 1, 2), (7, 1024, 20_000)]);
-        assert_eq!(c.network, Network::At("/run/netns/a".into()));
-        let binds: Vec<_> = c.binds.iter().map(|b| (b.destination.to_str().unwrap(), b.read_only)).collect();
-        assert_eq!(binds, [("/etc/x", true), ("/data", false)]);
-        assert!(!c.binds[0].is_directory && c.binds[1].is_directory);
-        let run = Scratch {
-            destination: "/run".into(),
-            mode: 0o755,
-            size: Some(64 << 20),
-            inodes: None,
-            noexec: false,
-            read_only: false,
-            copies_up: false,
-        };
-        assert_eq!(c.scratch, [run]);
-        assert_eq!(c.choice("machine"), Some("process"));
-    }
-
-    #[test]
-    fn the_namespace_that_everybody_is_in_is_the_hosts() {
-        let mut config = config();
-        config["linux"]["namespaces"][1]["path"] = json!("/proc/self/ns/net");
-        assert_eq!(parse(&config).unwrap().network, Network::Host);
-    }
-
-    #[test]
-    fn a_container_of_a_pod_names_the_pods_process_and_may_be_offline() {
-        let mut config = config();
-        config["linux"]["namespaces"][0] = json!({"type": "uts", "path": "/proc/4711/ns/uts"});
-        let annotations = [
-            ("io.kubernetes.cri.container-type", "container"),
-            ("io.kubernetes.cri.container-name", "shipper"),
-            ("dev.unilith.offline", "reloader, shipper"),
-        ];
-        annotations.into_iter().for_each(|(key, value)| config["annotations"][key] = json!(value));
-        let c = parse(&config).unwrap();
-        assert_eq!(
-            (c.namespaces.uts.process(), c.is_in_pod(), c.is_offline(), c.is_sandbox),
-            (Some(4711), true, true, false)
-        );
-        assert!(!c.joins(), "without a network there is nothing to share");
-        config["annotations"]["io.kubernetes.cri.container-name"] = json!("ship");
-        let c = parse(&config).unwrap();
-        assert!(!c.is_offline() && c.joins());
-        assert_eq!(c.sandbox(), None);
-        for path in ["/proc/self/ns/uts", "/run/utsns/4711", "/proc", ""] {
-            assert_eq!(process_of(Path::new(path)), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn a_sandbox_holds_its_pods_machine_unless_the_pod_says_otherwise() {
-        let mut config = config();
-        config["linux"]["resources"] = json!({"cpu": {"shares": 2, "quota": 5}, "memory": {}});
-        for (key, value) in
-            [("container-type", "sandbox"), ("sandbox-id", "a1"), ("sandbox-memory", "33554432")]
-        {
-            config["annotations"][format!("io.kubernetes.cri.{key}")] = json!(value);
-        }
-        let c = parse(&config).unwrap();
-        assert!(c.holds_machine() && !c.joins());
-        assert_eq!((c.memory, c.sandbox()), (Some(32 << 20), None));
-        let cpu = c.resources.as_ref().unwrap().cpu().as_ref().unwrap();
-        assert_eq!(
-            (cpu.shares(), cpu.quota()),
-            (None, Some(5)),
-            "the least share is for a process that sleeps"
-        );
-        config["annotations"]["io.kubernetes.cri.container-type"] = json!("container");
-        assert_eq!(parse(&config).unwrap().sandbox(), Some("a1"));
-        config["annotations"]["dev.unilith.pod"] = json!("separate");
-        assert!(!parse(&config).unwrap().joins());
-        config["annotations"]["io.kubernetes.cri.container-type"] = json!("sandbox");
-        assert!(!parse(&config).unwrap().holds_machine());
-        config["annotations"]["dev.unilith.pod"] = json!("other");
-        assert!(parse(&config).unwrap_err().contains("unilith.pod=other"));
-    }
-
-    #[test]
-    fn what_a_machine_cannot_be_is_refused_by_its_name() {
-        for (pointer, value, says) in [
-            ("/ociVersion", json!("2.0"), "ociVersion"),
-            ("/process/args", json!([]), "names no program"),
-            ("/process/cwd", json!("data"), "absolute"),
-            ("/process/env", json!(["A=\0"]), "NUL"),
-            ("/mounts/3/source", json!("/no/such/file"), "/etc/x"),
-            ("/mounts/3/source", json!("/dev/null"), "devices"),
-            ("/mounts/5/type", json!("overlay"), "overlay"),
-            ("/mounts/5/options", json!(["mode=rw"]), "octal"),
-            ("/mounts/5/options", json!(["size=half"]), "size=half"),
-            ("/mounts/5/options", json!(["nr_inodes=99999999999999999999"]), "nr_inodes"),
-            ("/linux/maskedPaths/1", json!("sys/firmware"), "maskedPaths"),
-            ("/linux/maskedPaths/0", json!("//"), "maskedPaths"),
-            ("/linux/readonlyPaths/0", json!("/a\0"), "readonlyPaths"),
-            ("/linux/readonlyPaths/0", json!(format!("/{}", "x".repeat(30_000))), "at most"),
-            ("/linux/sysctl", json!({"vm.swappiness": "1"}), "vm.swappiness"),
-            ("/linux/sysctl", json!({"net.../../kernel/x": "1"}), "separate kernel namespace"),
-            ("/linux/sysctl", json!({"kernel.hostname": "x"}), "kernel.hostname"),
-            ("/linux/seccomp/defaultAction", json!("SCMP_ACT_NOTIFY"), "SCMP_ACT_NOTIFY"),
-            ("/linux/seccomp/syscalls", json!(7), "invalid type"),
-            ("/linux/namespaces/0/type", json!("user"), "uidMappings"),
-        ] {
-            let mut config = config();
-            *config.pointer_mut(pointer).unwrap() = value;
-            let error = parse(&config).unwrap_err();
-            assert!(error.contains(says), "{pointer}: {error}");
-        }
-        for text in ["", "{", "[]", "{\"ociVersion\": 1}", "{\"ociVersion\": \"1.0.2\"}"] {
-            assert!(Container::parse(text, Path::new("/")).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_damaged_file_is_an_error_and_nothing_else() {
-        let text = config().to_string();
-        for at in (0..text.len()).step_by(3) {
-            let _ = Container::parse(&text[..at], Path::new("/"));
-            let mut bytes = text.clone().into_bytes();
-            bytes[at] ^= 0x15;
-            if let Ok(text) = String::from_utf8(bytes) {
-                let _ = Container::parse(&text, Path::new("/"));
-            }
-        }
-    }
-}
+mod tests;

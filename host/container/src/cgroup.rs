@@ -11,6 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod settings;
+
+use settings::lacking;
+pub(crate) use settings::settings;
+pub use settings::{host_pids, weight};
+
 /// How long the last process of a group may take to go.
 const LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(5);
@@ -158,90 +164,13 @@ fn make_cpuset(place: &Path, below: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file of a setting in whichever of the groups has it, and its value.
-type Setting = (&'static str, String);
-
-/// What the resources say, for both versions: only files that exist are written.
-fn settings(resources: &LinuxResources) -> Vec<Setting> {
-    let mut out: Vec<Setting> = Vec::new();
-    let or_max = |value: i64| if value < 0 { "max".to_string() } else { value.to_string() };
-    if let Some(memory) = resources.memory() {
-        if let Some(limit) = memory.limit() {
-            out.push(("memory.limit_in_bytes", limit.to_string()));
-            out.push(("memory.max", or_max(limit)));
-        }
-        if let Some(reservation) = memory.reservation() {
-            out.push(("memory.soft_limit_in_bytes", reservation.to_string()));
-            out.push(("memory.low", or_max(reservation)));
-        }
-        if let Some(swap) = memory.swap() {
-            out.push(("memory.memsw.limit_in_bytes", swap.to_string()));
-            // Version 2 counts swap apart.
-            let alone = if swap < 0 { -1 } else { (swap - memory.limit().unwrap_or(0)).max(0) };
-            out.push(("memory.swap.max", or_max(alone)));
-        }
-    }
-    if let Some(cpu) = resources.cpu() {
-        if let Some(shares) = cpu.shares().filter(|s| *s > 0) {
-            out.push(("cpu.shares", shares.to_string()));
-            out.push(("cpu.weight", weight(shares).to_string()));
-        }
-        if let Some(period) = cpu.period().filter(|p| *p > 0) {
-            out.push(("cpu.cfs_period_us", period.to_string()));
-        }
-        if let Some(quota) = cpu.quota() {
-            out.push(("cpu.cfs_quota_us", quota.to_string()));
-            let period = cpu.period().filter(|p| *p > 0).unwrap_or(100_000);
-            let quota = if quota <= 0 { "max".into() } else { quota.to_string() };
-            out.push(("cpu.max", format!("{quota} {period}")));
-        }
-        for (name, value) in [("cpuset.cpus", cpu.cpus()), ("cpuset.mems", cpu.mems())] {
-            out.extend(value.clone().filter(|v| !v.is_empty()).map(|value| (name, value)));
-        }
-    }
-    if let Some(weight) =
-        resources.block_io().as_ref().and_then(|io| io.weight()).filter(|weight| *weight > 0)
-    {
-        out.push(("blkio.bfq.weight", weight.to_string()));
-        out.push(("blkio.weight", weight.to_string()));
-        out.push(("io.bfq.weight", weight.to_string()));
-    }
-    if let Some(limit) = resources.pids().map(|pids| pids.limit()) {
-        out.push(("pids.max", host_pids(limit).map_or("max".into(), |limit| limit.to_string())));
-    }
-    out
-}
-
-/// Shares of processors as version 2 weighs them: runc's and systemd's conversion of 2..262144 to 1..10000.
-pub fn weight(shares: u64) -> u64 {
-    1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
-}
-
-/// How many processes and threads of the host a container with this limit may have. The processes of the machine are its own; those
-/// of the host that carry it are few.
-pub fn host_pids(limit: i64) -> Option<u64> {
-    u64::try_from(limit).ok().filter(|limit| *limit > 0).map(|limit| limit.max(LEAST_PIDS))
-}
-
-/// Threads of a supervisor and processes of a machine that are there whatever the program does.
-const LEAST_PIDS: u64 = 128;
-
-/// Limits that are said to hold, by their names in both versions.
-const HELD: [[&str; 2]; 3] =
-    [["memory.limit_in_bytes", "memory.max"], ["cpu.cfs_quota_us", "cpu.max"], ["pids.max", "pids.max"]];
-
 /// Writes the limits to the groups. One that no group can hold is an error, where the container has groups at all.
 pub fn limit(groups: &[PathBuf], resources: &LinuxResources) -> Result<()> {
     let settings = settings(resources);
-    for (name, value) in &settings {
-        let is_none = value.starts_with("max") || value.starts_with('-') || value == "0";
-        let names = HELD.iter().find(|names| names.contains(name)).filter(|_| !is_none && !groups.is_empty());
-        let is_there = |name: &&str| groups.iter().any(|group| group.join(name).exists());
-        if let Some(names) = names
-            && !names.iter().any(is_there)
-        {
-            return Err(ContainerError::NoController(names[1]));
-        }
+    if !groups.is_empty()
+        && let Some(name) = lacking(&settings, |name| groups.iter().any(|group| group.join(name).exists()))
+    {
+        return Err(ContainerError::NoController(name));
     }
     let quota = settings.iter().find(|(name, _)| *name == "cpu.cfs_quota_us").map(|(_, value)| value.clone());
     for (name, value) in settings {
@@ -433,16 +362,5 @@ mod tests {
             assert_eq!(found(), limit, "{name}: {text}");
         }
         assert_eq!(hierarchies.memory_of_pod(Path::new("/")), None);
-    }
-
-    #[test]
-    fn limits_are_said_in_the_words_of_either_version() {
-        let all = settings(&resources(
-            r#"{"memory": {"limit": 100, "swap": 150}, "cpu": {"shares": 1024, "quota": 50000, "period": 100000}, "pids": {"limit": -1}}"#,
-        ));
-        let value = |name: &str| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
-        assert_eq!((value("memory.max"), value("memory.swap.max")), (Some("100"), Some("50")));
-        assert_eq!((value("cpu.weight"), value("cpu.max")), (Some("39"), Some("50000 100000")));
-        assert_eq!((value("cpu.cfs_quota_us"), value("pids.max")), (Some("50000"), Some("max")));
     }
 }

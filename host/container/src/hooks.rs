@@ -14,8 +14,16 @@ use std::{
 
 /// How long a hook may take that says nothing of it. The specification has no limit, and an engine would wait for ever.
 const LIMIT: Duration = Duration::from_secs(60);
+/// A year, which a clock can still count to.
+const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
 /// How often a running hook is looked at.
 const POLL: Duration = Duration::from_millis(2);
+
+/// How long one may take.
+pub fn limit(hook: &Hook) -> Duration {
+    let seconds = hook.timeout().and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.map_or(LIMIT, |seconds| Duration::from_secs(seconds.min(MAX_SECONDS)))
+}
 
 /// Runs the hooks in their order; the first that fails ends it. `folder`: where they begin; `None`: where this process is.
 pub fn run(point: &str, hooks: &[Hook], state: &str, folder: Option<&Path>) -> Result<()> {
@@ -45,8 +53,7 @@ fn one(hook: &Hook, state: &str, folder: Option<&Path>) -> std::result::Result<(
         // One that does not read it does not need it.
         let _ = input.write_all(state.as_bytes());
     }
-    let seconds = hook.timeout().and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
-    let limit = Instant::now() + seconds.unwrap_or(LIMIT);
+    let limit = Instant::now() + limit(hook);
     loop {
         match child.try_wait().map_err(|e| e.to_string())? {
             Some(status) if status.success() => return Ok(()),

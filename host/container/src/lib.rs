@@ -6,6 +6,7 @@
 //! - [`administrator`]: the file that says what containers may choose
 //! - [`beneath`]: names in the container's root, none of which leads out of it
 //! - [`cgroup`]: control groups, version 1 and 2
+//! - [`confinement`]: what its programs are kept from
 //! - [`descriptors`]: open files that the container must not get
 //! - [`mounted`]: what is mounted on the host
 //! - [`namespace`]: the network namespace
@@ -14,6 +15,8 @@
 //! - [`users`]: whom its users are on the host
 //! - [`terminal`]: the pseudo-terminal, given to the engine over its console socket
 //! - [`view`]: the container's files, where engines look for them
+//! - [`fields`]: what becomes of each field of the bundle
+//! - [`priority`]: how the host treats it beside others
 //! - [`hooks`]: programs of the engine's that are run at points of the container's life
 //! - [`seccomp`]: the profile of system calls, as a program for the machine's kernel
 //! - [`record`]: the containers below `--root`
@@ -24,10 +27,13 @@ pub mod administrator;
 pub mod beneath;
 pub mod bundle;
 pub mod cgroup;
+pub mod confinement;
 pub mod descriptors;
+pub mod fields;
 pub mod hooks;
 pub mod mounted;
 pub mod namespace;
+pub mod priority;
 pub mod record;
 pub mod scope;
 pub mod scratch;
@@ -36,8 +42,8 @@ pub mod terminal;
 pub mod users;
 pub mod view;
 
-/// A process as `exec --process` describes it.
-pub use oci_spec::runtime::{LinuxResources, Process, User};
+/// Hooks, limits, and a process as `exec --process` describes it.
+pub use oci_spec::runtime::{Hook, LinuxResources, Process, User};
 
 use std::path::PathBuf;
 
@@ -71,7 +77,7 @@ pub enum ContainerError {
     InterfaceTaken,
     #[error(
         "no control group of the container has {0}: the group above it does not give that controller to groups below \
-        (cgroup.subtree_control)"
+        (cgroup.subtree_control), or the host's kernel does not have it"
     )]
     NoController(&'static str),
     #[error("the control group {path} is frozen: thaw it, or give the container another one", path = .0.display())]
@@ -82,6 +88,8 @@ pub enum ContainerError {
     Scope(String, String),
     #[error("systemd, {0}: {1}; without systemd as process 1, have the engine use cgroupfs")]
     Systemd(String, String),
+    #[error("{0}: the host's kernel refuses it: {1}")]
+    Priority(&'static str, std::io::Error),
     #[error("the terminal: {0}")]
     Terminal(std::io::Error),
 }

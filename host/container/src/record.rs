@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The containers below `--root`: a directory each, with `container.json` and the socket on which `start` is said.
+//! The containers below `--root`: a directory each, with `container.json`, the bundle's description as it was at `create`, and the socket on which
+//! `start` is said.
 
 use crate::{
     ContainerError, Result,
-    bundle::{Container, Group, Network},
+    bundle::{self, Container, Group, Network},
     file, namespace,
     scope::Scope,
 };
@@ -129,6 +130,21 @@ impl Containers {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(ContainerError::Exists(id.into())),
             Err(e) => Err(file("cannot make", &folder)(e)),
         }
+    }
+
+    /// Keeps the description of a bundle for as long as its container is there: what becomes of the bundle's after `create` is nothing to
+    /// it (runtime.md, "Lifecycle").
+    pub fn keep_description(&self, id: &str, bundle: &Path) -> Result<()> {
+        let (from, to) = (bundle.join(bundle::CONFIG), self.folder(id)?.join(bundle::CONFIG));
+        let text = fs::read(&from).map_err(file("cannot read", &from))?;
+        // Environments hold passwords.
+        let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to);
+        made.and_then(|mut made| made.write_all(&text)).map_err(file("cannot write", &to))
+    }
+
+    /// The container as its bundle described it when it was created.
+    pub fn description(&self, id: &str, bundle: &Path) -> Result<Container> {
+        Container::read_from(&self.folder(id)?.join(bundle::CONFIG), bundle)
     }
 
     pub fn find(&self, id: &str) -> Result<Record> {

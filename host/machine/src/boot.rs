@@ -106,6 +106,9 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         gid: spec.gid,
         limits: spec.limits.iter().map(rlimit).collect(),
         groups: spec.groups.clone(),
+        umask: spec.umask,
+        hooks: spec.hooks.iter().cloned().map(hook).collect(),
+        hook_input: spec.hook_input.clone(),
         capabilities: spec.capabilities.map(sets),
         no_new_privileges: spec.no_new_privileges,
         confinement: confinement(&spec.confinement),
@@ -137,6 +140,11 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
 fn confinement(of: &record::Confinement) -> api_boot::Confinement {
     let record::Confinement { filter, settings, masked, read_only } = of.clone();
     api_boot::Confinement { filter, settings, masked, read_only }
+}
+
+fn hook(of: record::Hook) -> api_boot::Hook {
+    let record::Hook { path, arguments, environment, timeout } = of;
+    api_boot::Hook { path, arguments, environment, timeout }
 }
 
 fn ids(of: &Ids) -> api_boot::Ids {

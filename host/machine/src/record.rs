@@ -349,6 +349,14 @@ pub struct Spec {
     /// Further groups of the program's user.
     #[serde(default)]
     pub groups: Vec<u32>,
+    /// File mode creation mask of the program; `None`: 022.
+    #[serde(default)]
+    pub umask: Option<u32>,
+    /// Programs of the image that run before it, and what each of them reads from its standard input.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
+    #[serde(default)]
+    pub hook_input: String,
     /// What the program is allowed; without it root is allowed everything.
     #[serde(default)]
     pub capabilities: Option<Capabilities>,
@@ -442,6 +450,19 @@ pub struct AnonymousVolume {
     pub name: String,
     /// Where it is in the machine.
     pub guest: String,
+}
+
+/// A program that runs in the machine before its own, which starts only if that ends with 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Absolute, in the machine.
+    pub path: String,
+    /// Its own name first.
+    pub arguments: Vec<String>,
+    /// `KEY=VALUE`; all that it has.
+    pub environment: Vec<String>,
+    /// Seconds.
+    pub timeout: u64,
 }
 
 /// A resource limit of the program (getrlimit(2)); `u64::MAX` is none.

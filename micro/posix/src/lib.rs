@@ -5,6 +5,7 @@
 //! - [`calls`] are the handlers under the names that the table of calls (`syscall-table`) has for them;
 //! - [`confinement`] is what containers are kept from before they begin;
 //! - [`file_systems`] is what mount(2) and fsopen(2) make;
+//! - [`hooks`] are programs that run before the machine's own;
 //! - [`mounts`] is the tree at the start;
 //! - `overlays` is what is said of union mounts;
 //! - [`outside`] is how programs begin that no program of the machine started.
@@ -20,6 +21,7 @@ pub mod confinement;
 #[cfg_attr(feature = "linked", allow(dead_code))]
 pub mod dispatch;
 mod file_systems;
+mod hooks;
 pub mod mounts;
 pub mod outside;
 #[cfg(feature = "overlayfs")]

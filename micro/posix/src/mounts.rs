@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
 use task::control_group;
 use task::files::{self, Files};
+use task::ipc::{self, Ipc};
 use task::pids::PidNamespace;
 use task::process::Process;
 use task::signals::{self, SigInfo};
@@ -30,6 +31,10 @@ const SHARED_MEMORY: &str = "/dev/shm";
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_WRONLY: u32 = 1;
+
+/// File system and source of /dev and of /dev/shm, as a kernel has them, and as engines have them mounted in containers.
+const KERNELS: [(&str, &str); 2] = [("devtmpfs", "devtmpfs"), ("tmpfs", "tmpfs")];
+const ENGINES: [(&str, &str); 2] = [("tmpfs", "tmpfs"), ("tmpfs", "shm")];
 
 /// What goes wrong here is told to the user, in one line.
 type Told<T> = Result<T, String>;
@@ -96,7 +101,12 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         Some(("proc", proc.clone())),
         Some(("sysfs", sys.clone())),
     ];
-    mount(&namespace, "/dev", dev.clone(), "devtmpfs", MountFlags(MountFlags::NOSUID))?;
+    // In the order in which engines list them.
+    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
+    mount(&namespace, "/proc", proc, "proc", hidden)?;
+    let is_container = boot.config.group.is_some();
+    let [devices, memory] = if is_container { ENGINES } else { KERNELS };
+    mount_from(&namespace, "/dev", dev.clone(), devices, MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
     mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
     let shm = match boot.config.tmpfs.iter().find(|wanted| wanted.path == SHARED_MEMORY) {
@@ -104,9 +114,10 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         None => ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)),
     };
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
-    mount(&namespace, SHARED_MEMORY, shm, "tmpfs", flags)?;
-    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
-    mount(&namespace, "/proc", proc, "proc", hidden)?;
+    mount_from(&namespace, SHARED_MEMORY, shm, memory, flags)?;
+    if is_container {
+        mount_queues(&namespace, &ipc::first())?;
+    }
     mount(&namespace, "/sys", sys, "sysfs", hidden)?;
     if let Some(group) = &boot.config.group {
         let api_boot::ControlGroup { memory, pids, cpu, files } = *group;
@@ -184,6 +195,8 @@ pub struct Views<'a> {
     /// and the machine's without one.
     pub has_own_ipc: bool,
     pub shares_ipc_with: Option<&'a Namespace>,
+    /// Whose message queues it sees.
+    pub ipc: &'a Arc<Ipc>,
     /// The container's number, and whether the files of its control group are there, `true`: to be read only.
     pub container: u64,
     pub group_files: Option<bool>,
@@ -217,11 +230,11 @@ fn fill_container_tree(
     let limit = api_mem::statistics().0 * PAGE / 2;
     let in_memory = |tree: &HostTree<'_>| memory(tree.path, tree.name).filter(|_| tree.tag.is_empty());
     for (path, file_system) in [
-        ("/dev", "devtmpfs"),
-        ("/dev/pts", "devpts"),
-        (SHARED_MEMORY, "tmpfs"),
-        ("/proc", "proc"),
-        ("/sys", "sysfs"),
+        ("/proc", ("proc", "proc")),
+        ("/dev", ENGINES[0]),
+        ("/dev/pts", ("devpts", "devpts")),
+        (SHARED_MEMORY, ENGINES[1]),
+        ("/sys", ("sysfs", "sysfs")),
     ] {
         let of = match path {
             SHARED_MEMORY => views.shares_ipc_with.unwrap_or(&machines),
@@ -242,8 +255,9 @@ fn fill_container_tree(
             }
             _ => found.inode().clone(),
         };
-        mount(namespace, path, inode, file_system, found.mount().flags())?;
+        mount_from(namespace, path, inode, file_system, found.mount().flags())?;
     }
+    mount_queues(namespace, views.ipc)?;
     if let Some(is_read_only) = views.group_files {
         mount_group(namespace, views.container, is_read_only)?;
     }
@@ -259,6 +273,19 @@ fn fill_container_tree(
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         ops::directory(namespace, path, permissions)?;
     }
+    Ok(())
+}
+
+/// Mounts the POSIX message queues of a container's IPC namespace, as engines do (mq_overview(7)).
+#[cfg(feature = "mqueue")]
+fn mount_queues(namespace: &Namespace, ipc: &Arc<Ipc>) -> Told<()> {
+    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
+    mount(namespace, "/dev/mqueue", calls_ipc::message_queues::file_system_of(ipc), "mqueue", hidden)
+}
+
+/// Without the calls for them.
+#[cfg(not(feature = "mqueue"))]
+fn mount_queues(_: &Namespace, _: &Arc<Ipc>) -> Told<()> {
     Ok(())
 }
 
@@ -449,8 +476,19 @@ pub fn mount(
     file_system: &'static str,
     flags: MountFlags,
 ) -> Told<()> {
+    mount_from(namespace, path, inode, (file_system, file_system), flags)
+}
+
+/// With a source that is not called as the file system is.
+fn mount_from(
+    namespace: &Namespace,
+    path: &str,
+    inode: Arc<dyn Inode>,
+    (file_system, source): (&'static str, &'static str),
+    flags: MountFlags,
+) -> Told<()> {
     let point = ops::directory(namespace, path, 0o755)?;
-    let mounted = namespace.mount(&point, inode, file_system, file_system, flags);
+    let mounted = namespace.mount(&point, inode, file_system, source, flags);
     mounted.map(|_| ()).map_err(|e| format!("{path}: mounting {file_system}: {e:?}"))
 }
 

@@ -17,6 +17,7 @@ use sched::Start;
 use task::Task;
 use task::containers::Container;
 use task::control_group::{self, ControlGroup};
+use task::files::FIRST_UMASK;
 use task::identity::sessions::Sessions;
 use task::limits::{Limits, RLIMIT_NOFILE};
 use task::pids::{Pid, PidNamespace};
@@ -117,6 +118,10 @@ pub fn start(
         Some(container) => first.files.beside_in(container.namespace.clone(), working.clone()),
         None => first.files.beside(working.clone()),
     };
+    files.set_umask(match container {
+        Some(container) => container.umask,
+        None => first.restarts.first().map_or(FIRST_UMASK, |first| first.umask),
+    });
     let beginning = Beginning {
         credentials: credentials.clone(),
         files,

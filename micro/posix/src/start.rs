@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
-use crate::confinement;
+use crate::{confinement, hooks};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -44,6 +44,9 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
         };
         users::limit_first(&map(users), &map(groups))
             .map_err(|e| format!("the users of the machine: {e:?}"))?;
+    }
+    if let Some(umask) = config.umask {
+        files.set_umask(umask);
     }
     let mut who = Credentials::of(config.uid, config.gid);
     who.groups = config.groups.clone().into();
@@ -99,8 +102,10 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
         environment: environment.clone(),
         credentials: process.credentials.lock().clone(),
         working: process.files.working(),
+        umask: process.files.umask(),
         profile: profile.clone(),
     });
+    hooks::run(process, config)?;
     let name = path.clone().into_bytes();
     let prepared = program::prepare_first(process, name, arguments, environment);
     let Prepared { space, loaded, file, comm, rights } = prepared.map_err(|e| program::reason(path, e))?;

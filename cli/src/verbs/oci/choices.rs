@@ -58,6 +58,13 @@ pub fn check_member(container: &Container, administrator: &Administrator) -> Res
              and that is a process; a container of a pod is a machine of its own with the pod's annotation dev.unilith.pod: separate"
         )));
     }
+    let hooks = container.start_hooks().next().map(|_| "hooks.startContainer");
+    if let Some(field) = hooks.or(container.priority.field()) {
+        return Err(Fault::new(format!(
+            "{field}: the container is in the machine of its pod, or of the container whose network it has, which is not its own; with the \
+             pod's annotation dev.unilith.pod: separate it has one"
+        )));
+    }
     check_kernel(container, administrator)?;
     features(container, administrator).map(drop)
 }

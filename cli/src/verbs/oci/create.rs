@@ -89,7 +89,8 @@ pub fn act(setting: &Setting<'_>, all: &Containers, args: &Args) -> Result<u8> {
         choices::check_member(&container, administrator)?;
     }
     let folder = all.reserve(&args.id)?;
-    let made = make(setting, all, args, &container, &folder, home, scope);
+    let kept = all.keep_description(&args.id, &args.bundle).map_err(Fault::from);
+    let made = kept.and_then(|()| make(setting, all, args, &container, &folder, home, scope));
     if made.is_err() {
         // The first error is the one to report.
         let _ = all.remove(&args.id);
@@ -337,7 +338,7 @@ pub fn start(all: &Containers, id: &str) -> Result<u8> {
     all.save(&record)?;
     line.say("start")?;
     line.expect()?;
-    let container = Container::read(&record.bundle)?;
+    let container = all.description(id, &record.bundle)?;
     if let Some(list) = container.hooks.as_ref().and_then(|hooks| hooks.poststart().as_ref()) {
         // The program runs: a hook that fails is told, and does not end it (runtime.md, "Lifecycle").
         if let Err(error) = hooks::run("poststart", list, &record.state(Status::Running).to_string(), None) {

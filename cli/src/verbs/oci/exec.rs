@@ -9,9 +9,8 @@ use super::{
 };
 use crate::{
     fault::{Fault, Result, file},
-    terminal::{size_of, watch_size},
+    terminal::{cells, set_size, size_of, watch_size},
 };
-use rustix::termios::{Winsize, tcsetwinsize};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -24,7 +23,8 @@ use std::{
 };
 use unilith_container::{
     beneath::Root,
-    bundle::{Container, complete},
+    bundle::complete,
+    fields::{self, Part},
     record::{Containers, Record, Status},
     terminal,
 };
@@ -156,6 +156,8 @@ impl Args {
         let wrong = |e: serde_json::Error| Fault::new(format!("{}: {e}", path.display()));
         let mut process: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
         complete(&mut process);
+        let name = |why: String| Fault::new(format!("{}: {why}", path.display()));
+        fields::check(Part::Exec, &process).map_err(name)?;
         let process: unilith_container::Process = serde_json::from_value(process).map_err(wrong)?;
         let arguments = process.args().clone().filter(|a| !a.is_empty());
         Ok(Process {
@@ -206,7 +208,7 @@ fn execute(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
     let process = args.read()?;
     let working = if process.working.is_empty() { Path::new("/") } else { Path::new(&process.working) };
     // Said before anything is started, with the words that engines know.
-    let container = Container::read(&record.bundle)?;
+    let container = all.description(&record.id, &record.bundle)?;
     let names_path = process.environment.iter().any(|entry| entry.starts_with("PATH="));
     let environment = if names_path { &process.environment } else { &container.env };
     let files = Root::open(&record.root)?;
@@ -301,10 +303,8 @@ fn run(
     let machine =
         manage::machine(record).ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
     let client = Client::connect(&machine.folder)?;
-    let cells = |n: u64| u16::try_from(n).unwrap_or(u16::MAX);
-    if let (Some(terminal), Some((columns, rows))) = (&terminal, process.size) {
-        let size = Winsize { ws_row: cells(rows), ws_col: cells(columns), ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(terminal, size).map_err(|e| Fault::new(format!("the terminal: {e}")))?;
+    if let (Some(terminal), Some(size)) = (&terminal, process.size) {
+        set_size(terminal, cells(size))?;
     }
     let size = match &terminal {
         Some(terminal) => Some(size_of(terminal)),

@@ -146,7 +146,7 @@ fn ids(all: &Containers, container: &Container) -> Result<Option<Ids>> {
         Users::Mapped(users, groups) => Ok(Some(Ids { users: map(users), groups: map(groups) })),
         Users::Of(path) => {
             let record = bundle::process_of(path).and_then(|pid| all.of_process(pid));
-            let other = record.map(|record| Container::read(&record.bundle)).transpose()?;
+            let other = record.map(|record| all.description(&record.id, &record.bundle)).transpose()?;
             match other.map(|other| other.users) {
                 Some(Users::Host) => Ok(None),
                 Some(Users::Mapped(users, groups)) => {

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     fault::{Fault, Result, file},
     prepare,
+    terminal::{cells, set_size},
 };
 use api_boot::Stream;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ use unilith_container::{
     beneath::Root,
     bundle::{self, Container, Namespaces, Place},
     cgroup::{self, Hierarchies},
-    hooks, namespace,
+    confinement, hooks, namespace,
     record::{Containers, Record, Status},
     terminal, view,
 };
@@ -43,7 +44,7 @@ use unilith_machine::{
     console_log::LogLimits,
     output::Sinks,
     record::{
-        Capabilities, Confinement, ControlGroup, KernelKind, Mount, Network, Outcome, Platform, Ready,
+        Capabilities, Confinement, ControlGroup, Hook, KernelKind, Mount, Network, Outcome, Platform, Ready,
         Restart, Rlimit, Spec, now_ms,
     },
     store::{Held, Store},
@@ -59,6 +60,8 @@ const NEW_NAMESPACE: [(&str, &str); 2] =
     [("net.ipv4.ip_unprivileged_port_start", "1024"), ("net.ipv4.ping_group_range", "1 0")];
 /// Name and value of the label by which a machine is known to be a container.
 pub const LABEL: &str = "oci";
+/// The number of a machine's program in the machine.
+const FIRST: u32 = 1;
 /// The exit code of a shell for a program that is not there, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
@@ -163,10 +166,11 @@ fn prepare(
     folder: &Path,
     creator: &mut UnixStream,
 ) -> Result<Prepared> {
-    let mut container = Container::read(&args.bundle)?;
+    let mut container = all.description(&args.id, &args.bundle)?;
     if args.scope {
         container.take_scope(&args.id)?;
     }
+    container.priority.enter()?;
     namespace::enter(&container.network)?;
     say(creator, &Said::Done);
     let mut go = String::new();
@@ -187,7 +191,14 @@ fn prepare(
     let socket = folder.join(START);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let what = match &args.pod {
-        _ if container.is_sandbox && !container.holds_machine() => What::Holder,
+        _ if container.is_sandbox && !container.holds_machine() => {
+            if container.start_hooks().next().is_some() {
+                return Err(Fault::new(
+                    "hooks.startContainer: the sandbox has no machine that it could run in (annotation dev.unilith.pod: separate)",
+                ));
+            }
+            What::Holder
+        }
         Some(sandbox) => {
             choices::check_member(&container, administrator)?;
             What::Member(Box::new(member::prepare(all, args, folder, container, sandbox)?))
@@ -239,7 +250,7 @@ fn machine(
         }
         other => other?,
     };
-    let streams = Streams::of(args)?;
+    let streams = Streams::of(args, container)?;
     Ok(Machine { held, streams, root: container.root.clone(), pod, _claim: claim })
 }
 
@@ -251,7 +262,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub fn of(args: &Args) -> Result<Streams> {
+    pub fn of(args: &Args, container: &Container) -> Result<Streams> {
         let Some(socket) = &args.console_socket else {
             let out = io::stdout().as_fd().try_clone_to_owned();
             let out = out.map_err(|e| Fault::new(format!("the container's standard output: {e}")))?;
@@ -262,6 +273,9 @@ impl Streams {
             });
         };
         let terminal = terminal::give(socket)?;
+        if let Some(size) = container.console_size {
+            set_size(&terminal, cells(size))?;
+        }
         // What is to be said of the machine is said where its program is seen.
         rustix::stdio::dup2_stderr(&terminal).map_err(|e| Fault::new(format!("the terminal: {e}")))?;
         let output = terminal.try_clone().map_err(|e| Fault::new(format!("the terminal: {e}")))?;
@@ -360,6 +374,15 @@ fn spec(
         uid: container.uid,
         gid: container.gid,
         groups: container.groups.clone(),
+        umask: container.umask,
+        hooks: container.start_hooks().map(hook).collect(),
+        // The program is the machine's first process.
+        hook_input: match container.start_hooks().next() {
+            Some(_) => {
+                Record::new(&args.id, container, FIRST, 0, Vec::new()).state(Status::Created).to_string()
+            }
+            None => String::new(),
+        },
         capabilities: container.capabilities.map(capabilities),
         no_new_privileges: container.no_new_privileges,
         confinement: confinement(all, container),
@@ -420,12 +443,12 @@ fn memory(container: &Container, choices: &Choices) -> Result<u64> {
 /// What the program is kept from. Settings of the network that nobody names are those of a new namespace of Linux, which are narrower
 /// than what machines of `unilith run` have as containers of Docker do.
 fn confinement(all: &Containers, container: &Container) -> Confinement {
-    let bundle::Confinement { filter, masked, read_only, settings: own } = container.confinement.clone();
+    let confinement::Confinement { filter, masked, read_only, settings: own } = container.confinement.clone();
     let mut settings: Vec<(String, String)> =
         NEW_NAMESPACE.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     // Where the containers of a pod are machines apart, its sandbox has the settings for all of them.
     let sandbox = container.sandbox().and_then(|id| all.find(id).ok());
-    let pods = sandbox.and_then(|record| Container::read(&record.bundle).ok());
+    let pods = sandbox.and_then(|record| all.description(&record.id, &record.bundle).ok());
     settings.extend(pods.into_iter().flat_map(|pod| pod.confinement.settings));
     settings.extend(own);
     Confinement { filter, masked, read_only, settings }
@@ -450,6 +473,18 @@ fn group(container: &Container) -> ControlGroup {
 fn capabilities(of: bundle::Capabilities) -> Capabilities {
     let bundle::Capabilities { bounding, permitted, effective, inheritable, ambient } = of;
     Capabilities { bounding, permitted, effective, inheritable, ambient }
+}
+
+/// One that runs in the machine. Where a hook names no arguments its path is the only one (execv(3)).
+fn hook(hook: &unilith_container::Hook) -> Hook {
+    let path = hook.path().display().to_string();
+    let arguments = hook.args().clone().filter(|arguments| !arguments.is_empty());
+    Hook {
+        arguments: arguments.unwrap_or_else(|| vec![path.clone()]),
+        path,
+        environment: hook.env().clone().unwrap_or_default(),
+        timeout: hooks::limit(hook).as_secs(),
+    }
 }
 
 fn limit(resource: u8, soft: u64, hard: u64) -> Rlimit {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `update`: limits of a container that exists.
 
-use super::{choices, manage, resources::Options};
+use super::{choices, events, manage, resources::Options};
 use crate::fault::{Fault, Result, file};
 use std::{fs, io::Read, path::PathBuf};
 use unilith_container::{
     LinuxResources,
     bundle::Group,
     cgroup,
+    fields::{self, Part},
     record::{Containers, Record, Status},
 };
 use unilith_machine::store::Machine;
@@ -37,8 +38,10 @@ pub fn update(all: &Containers, args: &Update) -> Result<u8> {
         Some(path) => text = fs::read_to_string(path).map_err(file("read", path))?,
         None => text = args.options.resources(&record.group).to_string(),
     }
-    let resources: LinuxResources =
-        serde_json::from_str(&text).map_err(|e| Fault::new(format!("these are no resources: {e}")))?;
+    let wrong = |e: serde_json::Error| Fault::new(format!("these are no resources: {e}"));
+    let resources: serde_json::Value = serde_json::from_str(&text).map_err(wrong)?;
+    fields::check(Part::Resources, &resources).map_err(Fault::new)?;
+    let resources: LinuxResources = serde_json::from_value(resources).map_err(wrong)?;
     let status = manage::status(&record);
     if status == Status::Stopped {
         return Err(Fault::new(format!("container not running: {}", record.id)));
@@ -49,6 +52,10 @@ pub fn update(all: &Containers, args: &Update) -> Result<u8> {
     let machine = manage::machine(&record);
     if let (Some(Some(wanted)), Some(machine)) = (memory, &machine) {
         check_memory(&record, machine, wanted)?;
+        let is_checked = resources.memory().as_ref().and_then(|memory| memory.check_before_update());
+        if is_checked == Some(true) && status == Status::Running {
+            events::check_use(&record, wanted)?;
+        }
     }
     if let Some(scope) = &record.scope {
         scope.limit(&resources)?;

@@ -14,9 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_container::{
-    ContainerError,
-    bundle::Container,
-    cgroup, hooks, mounted,
+    ContainerError, cgroup, hooks, mounted,
     record::{Containers, Record, Status},
     scope::Scope,
 };
@@ -181,11 +179,11 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     mounted::unmount(&record.mounts);
     record.scope.iter().for_each(Scope::stop);
     cgroup::remove(&record.cgroups)?;
+    let container = all.description(&record.id, &record.bundle).ok();
     all.remove(&record.id)?;
     all.forget_interface(&record);
     // Hooks after the end are told of what is gone; one that fails is told and nothing more (runtime.md, "Lifecycle").
-    let hooks =
-        Container::read(&record.bundle).ok().and_then(|container| container.hooks?.poststop().clone());
+    let hooks = container.and_then(|container| container.hooks?.poststop().clone());
     if let Err(error) =
         hooks::run("poststop", &hooks.unwrap_or_default(), &record.state(Status::Stopped).to_string(), None)
     {
@@ -321,7 +319,7 @@ pub fn pause(all: &Containers, id: &str, pause: bool) -> Result<u8> {
 }
 
 pub fn version() -> Result<u8> {
-    say!("unilith-runc version {}\nspec: {VERSION}", env!("CARGO_PKG_VERSION"));
+    say!("unilith-runc version {0}\ncommit: {0}\nspec: {VERSION}", env!("CARGO_PKG_VERSION"));
     Ok(0)
 }
 
@@ -329,7 +327,7 @@ pub fn features() -> Result<u8> {
     let features = json!({
         "ociVersionMin": "1.0.0",
         "ociVersionMax": VERSION,
-        "hooks": ["prestart", "createRuntime", "createContainer", "poststart", "poststop"],
+        "hooks": ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"],
         "mountOptions": ["bind", "rbind", "ro", "rro", "rw"],
         "linux": {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],

@@ -75,7 +75,7 @@ pub fn prepare(
     }
     let namespaces = Namespaces::of(all, &container, sandbox)?;
     let membership = pod::join(&all.folder(sandbox)?, &args.id, &volumes)?;
-    let streams = Streams::of(args)?;
+    let streams = Streams::of(args, &container)?;
     let (id, sandbox, folder) = (args.id.clone(), sandbox.to_string(), folder.to_path_buf());
     Ok(Member { container, id, sandbox, namespaces, folder, program, volumes, membership, streams })
 }
@@ -253,6 +253,7 @@ impl Member {
             groups: container.groups.clone(),
             capabilities: container.capabilities.map(sets),
             no_new_privileges: container.no_new_privileges,
+            umask: container.umask,
             limits: container.limits.iter().map(limit).collect(),
             memory: record.memory,
             filter: confinement.filter.clone(),

@@ -9,10 +9,7 @@ use crate::{
     fault::{Fault, Result},
     terminal::{self, Raw},
 };
-use rustix::{
-    process::{Pid, WaitOptions, waitpid},
-    termios::{Winsize, tcsetwinsize},
-};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH},
     iterator::Signals,
@@ -165,10 +162,8 @@ impl Console {
 /// Gives the container's terminal the size of this one, now and whenever it changes.
 fn watch_size(master: File) -> Result<()> {
     let set = move || {
-        let size = terminal::size();
-        let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         // One that has ended has no size.
-        let _ = tcsetwinsize(&master, size);
+        let _ = terminal::set_size(&master, terminal::size());
     };
     let signals = Signals::new([SIGWINCH]);
     let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch the terminal: {e}")))?;

@@ -3,7 +3,7 @@
 
 use crate::confinement::decode_filter;
 use crate::{
-    CapabilitySets, Confinement, ControlGroup, Disk, Ids, Ipv4Prefix, Ipv6, MAX_DRIVES, Rlimit, Tmpfs,
+    CapabilitySets, Confinement, ControlGroup, Disk, Hook, Ids, Ipv4Prefix, Ipv6, MAX_DRIVES, Rlimit, Tmpfs,
     Volume, parse_ipv4, show_ipv4,
 };
 use alloc::{
@@ -30,6 +30,8 @@ pub struct BootConfig {
     pub cwd: Option<String>,
     pub uid: u32,
     pub gid: u32,
+    /// File mode creation mask of the program; `None`: 022.
+    pub umask: Option<u32>,
     pub limits: Vec<Rlimit>,
     /// Further groups of the program's user.
     pub groups: Vec<u32>,
@@ -38,6 +40,9 @@ pub struct BootConfig {
     /// No program gets more rights than it has.
     pub no_new_privileges: bool,
     pub confinement: Confinement,
+    /// Programs that run before the machine's own, one after another, and what each of them reads from its standard input.
+    pub hooks: Vec<Hook>,
+    pub hook_input: String,
     /// The control group of the machine's own processes, where it is a container's.
     pub group: Option<ControlGroup>,
     /// `None`: every user and group that there can be, as itself.
@@ -148,6 +153,9 @@ impl BootConfig {
                 put(key, &value.to_string());
             }
         }
+        if let Some(umask) = self.umask {
+            put("umask", &format!("{umask:o}"));
+        }
         for Rlimit { resource, soft, hard } in &self.limits {
             let hard = hard.map(|hard| format!(":{hard}")).unwrap_or_default();
             put("rlimit", &format!("{resource}:{soft}{hard}"));
@@ -213,6 +221,12 @@ impl BootConfig {
         }
         for (key, paths) in [("masked", masked), ("readonly", read_only)] {
             paths.iter().for_each(|path| put(key, path));
+        }
+        for hook in &self.hooks {
+            put("hook", &hook.show());
+        }
+        if !self.hook_input.is_empty() {
+            put("hookinput", &self.hook_input);
         }
         if self.status_on_console {
             put("status", "console");
@@ -305,6 +319,15 @@ impl BootConfig {
                 let limit = Rlimit::decode(&value);
                 self.limits.push(limit.ok_or_else(|| bad(word, "NUMBER:SOFT or NUMBER:SOFT:HARD"))?);
             }
+            "umask" => {
+                let umask = u32::from_str_radix(&value, 8).ok().filter(|mask| *mask <= 0o777);
+                self.umask = Some(umask.ok_or_else(|| bad(word, "three octal digits"))?);
+            }
+            "hook" => {
+                let hook = Hook::parse(&value);
+                self.hooks.push(hook.ok_or_else(|| bad(word, "SECONDS, /PATH, NUMBER, words"))?);
+            }
+            "hookinput" => self.hook_input = value,
             "trace" => self.trace = value == "1",
             "tty" => self.tty = value == "1",
             "input" => self.null_input = value == "null",

@@ -19,6 +19,7 @@
 //! | `env.KEY` | one environment variable |
 //! | `cwd` | working directory of the program |
 //! | `uid`, `gid` | user and group of the program |
+//! | `umask` | the program's file mode creation mask (umask(2)) in octal digits; 022 where it is not given |
 //! | `rlimit` | `NUMBER:SOFT` or `NUMBER:SOFT:HARD`: a resource limit of the program (getrlimit(2)) by Linux' number; may repeat |
 //! | `groups` | its further groups, separated by commas |
 //! | `caps` | the program's capabilities (capabilities(7)): bounding, permitted, effective, inheritable and ambient set in hexadecimal digits, with colons between them; without it root has all |
@@ -28,6 +29,8 @@
 //! | `sysctl` | `NAME=VALUE`: written below /proc/sys before the program starts, which fails if it cannot be; may repeat |
 //! | `masked` | an absolute path that shows nothing: a file is /dev/null, a directory empty; one that is not there is passed over; may repeat |
 //! | `readonly` | an absolute path that may not be written to, as `masked`; may repeat |
+//! | `hook` | a program that runs before the machine's own, which starts only if that ends with 0: seconds that it may take, path, number of arguments, arguments, variables, with NUL bytes between them; may repeat |
+//! | `hookinput` | what each of them reads from its standard input |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; `TAG/file:PATH`: the file of that name in the export; may repeat |
 //! | `disk` | `N:PATH` or `N:PATH:ro`: mount the ext4 file system of the disk N, counted from 0, at PATH; may repeat |
 //! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), with `/INODES` behind it how many files and directories it may have, MODE in octal digits; one at `/dev/shm` is that of shared memory; may repeat |
@@ -73,6 +76,7 @@ use alloc::{format, string::String};
 mod config;
 mod confinement;
 mod file_systems;
+mod hook;
 mod input;
 mod ipv6;
 mod output;
@@ -82,6 +86,7 @@ mod status;
 pub use config::{BadWord, BootConfig};
 pub use confinement::{CapabilitySets, Confinement, ControlGroup, Ids, Rlimit};
 pub use file_systems::{Disk, Tmpfs, VOLUME_FILE, Volume};
+pub use hook::Hook;
 pub use input::{INPUT_END, Input, InputDecoder, encode_input, escape_line_feeds};
 pub use ipv6::Ipv6;
 pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size};

@@ -21,6 +21,7 @@ fn full() -> BootConfig {
         cwd: Some("/data dir".into()),
         uid: 33,
         gid: 34,
+        umask: Some(0o27),
         limits: alloc::vec![
             Rlimit { resource: 7, soft: 4096, hard: Some(8192) },
             Rlimit { resource: 8, soft: u64::MAX, hard: None },
@@ -70,6 +71,16 @@ fn full() -> BootConfig {
             masked: alloc::vec!["/proc/kcore".into(), "/sys/a b".into()],
             read_only: alloc::vec!["/proc/sys".into()],
         },
+        hooks: alloc::vec![
+            Hook {
+                path: "/bin/a b".into(),
+                arguments: alloc::vec!["b".into(), "".into()],
+                environment: alloc::vec!["A=b=c".into()],
+                timeout: 60,
+            },
+            Hook { path: "/b".into(), ..Hook::default() },
+        ],
+        hook_input: "{\"id\": \"x\"}".into(),
         status_on_console: true,
         more: Some((4096, 300)),
         args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
@@ -104,6 +115,12 @@ fn bad_values_are_named() {
         "rlimit=7 --",
         "vol=x --",
         "cwd=%zz --",
+        "umask=8 --",
+        "umask=1777 --",
+        "hook=1 --",
+        "hook=x%00/a%000 --",
+        "hook=1%00a%000 --",
+        "hook=1%00/a%002%00one --",
     ] {
         let word = line.split(' ').next().unwrap();
         assert_eq!(BootConfig::decode(line).unwrap_err().word, word);

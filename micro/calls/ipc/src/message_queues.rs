@@ -17,10 +17,11 @@ use ordered::Map;
 use task::call::Call;
 use task::files::{self, O_CLOEXEC};
 use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
+use task::ipc::{self, Ipc};
 use task::limits::RLIMIT_MSGQUEUE;
 use task::signals::{SI_MESGQ, SIGNALS, SigInfo, send_to_process};
 use task::time::duration::from_timespec;
-use task::{ipc, wait};
+use task::wait;
 use vfs::Access;
 
 const O_ACCMODE: u32 = 0o3;
@@ -76,7 +77,12 @@ static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
 pub fn file_system() -> Result<Arc<dyn Inode>> {
     let ipc = ipc::here();
     let may = task::current().credentials().lock().can_in(&ipc.owner, CAP_SYS_ADMIN);
-    if may { Ok(Directory::of(&ipc, &ipc.of::<Names>())) } else { Err(EPERM) }
+    if may { Ok(file_system_of(&ipc)) } else { Err(EPERM) }
+}
+
+/// The root directory of the queues of a namespace.
+pub fn file_system_of(ipc: &Arc<Ipc>) -> Arc<dyn Inode> {
+    Directory::of(ipc, &ipc.of::<Names>())
 }
 
 fn attributes_of(messages: &[Setting; 1], size: &[Setting; 1]) -> Attributes {

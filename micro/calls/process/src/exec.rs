@@ -27,8 +27,6 @@ use vfs::Dentry;
 const LONGEST_STRING: usize = 32 * abi::PAGE_SIZE;
 /// Descriptors below are the standard streams.
 const FIRST_OWN: u32 = 3;
-/// Every process' first mask for new files.
-const FIRST_UMASK: u32 = 0o022;
 /// Most bytes of all strings that are read: three quarters of Linux' _STK_LIM. The loader knows the exact limit.
 const MAX_BYTES: usize = 6 << 20;
 
@@ -135,7 +133,7 @@ pub fn restart(frame: &mut TrapFrame) -> Result<()> {
         let _ = descriptors.remove(fd).and_then(|description| description.close());
         next = fd as u32 + 1;
     }
-    process.files.set_umask(FIRST_UMASK);
+    process.files.set_umask(first.umask);
     task::current().signals.set_blocked(0);
     Ok(())
 }

@@ -129,7 +129,8 @@ static CONTENTS: [Initial; 15] = [
     node(b"urandom", URANDOM, 0o666),
     node(b"tty", TTY, 0o666),
     node(b"console", CONSOLE, 0o620),
-    node(b"ptmx", PTMX, 0o666),
+    // Of the terminals that are mounted in this tree (runtime-spec, runtime-linux.md, "Dev symbolic links").
+    link(b"ptmx", b"pts/ptmx"),
     link(b"fd", b"/proc/self/fd"),
     link(b"stdin", b"/proc/self/fd/0"),
     link(b"stdout", b"/proc/self/fd/1"),

@@ -688,8 +688,7 @@ impl Inode for Node {
         (stat.uid, stat.gid) = state.owner;
         (stat.accessed, stat.modified, stat.changed) = (state.accessed, state.modified, state.modified);
         stat.device = self.0.device;
-        // As devpts numbers them: the root is 1, ptmx 2.
-        stat.inode = u64::from(self.0.number) + 3;
+        stat.inode = u64::from(self.0.number) + FIRST_INODE;
         stat.rdev = number_of(&self.0);
         stat.block_size = 1024;
         Ok(stat)
@@ -737,6 +736,36 @@ fn statistics() -> Result<StatFs> {
     Ok(StatFs { magic: DEVPTS_SUPER_MAGIC, block_size: 4096, name_max: 255, ..StatFs::default() })
 }
 
+/// Opening it makes a pair.
+const MULTIPLEXER: &[u8] = b"ptmx";
+/// As devpts numbers them: the root is 1.
+const MULTIPLEXER_INODE: u64 = 2;
+const FIRST_INODE: u64 = 3;
+
+/// /dev/pts/ptmx, of the file system with that number.
+struct Multiplexer(u64);
+
+impl Inode for Multiplexer {
+    fn stat(&self) -> Result<Stat> {
+        let mut stat = Stat::new(FileType::CharDevice, 0o666);
+        (stat.device, stat.inode, stat.rdev, stat.block_size) =
+            (self.0, MULTIPLEXER_INODE, crate::PTMX, 1024);
+        Ok(stat)
+    }
+
+    fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
+        open_master(this)
+    }
+
+    fn stat_fs(&self) -> Result<StatFs> {
+        statistics()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// /dev/pts.
 struct Directory(u64);
 
@@ -758,6 +787,9 @@ impl Inode for Directory {
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        if name == MULTIPLEXER {
+            return Ok(Arc::new(Multiplexer(self.0)));
+        }
         let number = core::str::from_utf8(name).ok().and_then(|name| name.parse().ok()).ok_or(ENOENT)?;
         // One name each: no signs, no leading zeros.
         if format!("{number}").as_bytes() != name {
@@ -773,14 +805,19 @@ impl Inode for Directory {
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
         let pairs = PAIRS.lock();
-        let behind = u32::try_from(from).unwrap_or(MAX_PAIRS);
-        let entry = |number: u32| DirEntry {
-            name: format!("{number}").into_bytes(),
-            inode: u64::from(number) + 3,
+        let entry = |name: Vec<u8>, inode: u64| DirEntry {
+            name,
+            inode,
             kind: FileType::CharDevice,
-            next: u64::from(number) + 1,
+            // The multiplexer is the first one, then come the terminals by their numbers.
+            next: inode - MULTIPLEXER_INODE + 1,
         };
-        Ok(pairs.all.range(behind..).take(most).map(|(number, _)| entry(*number)).collect())
+        let multiplexer = (from == 0).then(|| entry(MULTIPLEXER.to_vec(), MULTIPLEXER_INODE));
+        let behind = u32::try_from(from.saturating_sub(1)).unwrap_or(MAX_PAIRS);
+        let terminal =
+            |number: &u32| entry(format!("{number}").into_bytes(), u64::from(*number) + FIRST_INODE);
+        let terminals = pairs.all.range(behind..).map(|(number, _)| terminal(number));
+        Ok(multiplexer.into_iter().chain(terminals).take(most).collect())
     }
 
     fn stat_fs(&self) -> Result<StatFs> {

@@ -14,6 +14,7 @@ use posix::confinement::{self, Confinement};
 use posix::mounts::{self, HostTree, Views, memory};
 use posix::outside::{self, Place, Wanted};
 use task::containers::{self, Known, Number, Parts};
+use task::files::FIRST_UMASK;
 use task::limits::Limits;
 use task::pids::PidNamespace;
 use task::process::{Credentials, NsProxy, Process};
@@ -78,6 +79,7 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         group_files: wanted.group.files,
         pids: &pids,
         has_own_ipc: wanted.namespaces.ipc == Origin::New,
+        ipc: &nsproxy.ipc,
         shares_ipc_with: other.as_ref().map(|other| &*other.namespace),
     };
     let namespace = mounts::namespace(&first, &trees, &views).map_err(refused)?;
@@ -98,6 +100,7 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
             credentials,
             environment,
             working,
+            umask: wanted.umask.unwrap_or(FIRST_UMASK),
             limits,
             profile,
             group,
@@ -153,12 +156,20 @@ fn namespaces(first: &Process, wanted: &Container<'_>) -> Result<(PidNamespace, 
     if origins.uts == Origin::New && !origins.host_name.is_empty() {
         nsproxy.uts.set_host_name(origins.host_name);
     }
+    if let Some((_, name)) = wanted.settings.iter().find(|setting| is_own_domain(wanted, setting)) {
+        nsproxy.uts.set_domain_name(name);
+    }
     match origins.cgroup {
         Origin::Machine => {}
         Origin::New => nsproxy.cgroup = cgroup::another(owner()).map_err(failed)?,
         Origin::Container(name) => nsproxy.cgroup = container_of("cgroup", name)?.nsproxy.cgroup.clone(),
     }
     Ok((pids, Arc::new(nsproxy)))
+}
+
+/// Whether the setting is the domain name of a UTS namespace that the container has for itself. /proc/sys shows the machine's own.
+fn is_own_domain(wanted: &Container<'_>, setting: &(&[u8], &[u8])) -> bool {
+    wanted.namespaces.uts == Origin::New && setting.0 == b"kernel.domainname"
 }
 
 fn confinement<'a>(wanted: &Container<'a>) -> Result<Confinement<'a>, Failure> {
@@ -169,7 +180,12 @@ fn confinement<'a>(wanted: &Container<'a>) -> Result<Confinement<'a>, Failure> {
     let setting =
         |(name, value): &(&'a [u8], &'a [u8])| Ok((text(name, "a sysctl")?, text(value, "a sysctl")?));
     Ok(Confinement {
-        settings: wanted.settings.iter().map(setting).collect::<Result<Vec<_>, Failure>>()?,
+        settings: wanted
+            .settings
+            .iter()
+            .filter(|setting| !is_own_domain(wanted, setting))
+            .map(setting)
+            .collect::<Result<Vec<_>, Failure>>()?,
         masked: paths(&wanted.masked)?,
         read_only: paths(&wanted.read_only)?,
     })

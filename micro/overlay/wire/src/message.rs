@@ -367,11 +367,11 @@ impl Default for ControlGroup {
 }
 
 /// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory, 8: so is what it is kept from,
-/// 16: so are its namespaces, 32: so is its control group), reserved u8, `name` bytes, number of
+/// 16: so are its namespaces, 32: so is its control group, 64: so is its umask), reserved u8, `name` bytes, number of
 /// trees u32, each [`Tree`], `uid` u32, `gid` u32, number of groups u32, each u32, five sets of capabilities u64 (bounding,
 /// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], `memory` u64 if given, if it is kept from something (8) the number of
 /// instructions of its filter u32, each u64, two lists of paths (masked, read-only) with their number u32 in front, each bytes, the number of
-/// settings u32, each a name and a value as bytes, its [`Namespaces`] and its [`ControlGroup`] if given, and a [`Program`], whose user is not looked
+/// settings u32, each a name and a value as bytes, its [`Namespaces`], its [`ControlGroup`] and its file mode creation mask u32 if given, and a [`Program`], whose user is not looked
 /// at and whose environment is all that there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container<'a> {
@@ -396,6 +396,8 @@ pub struct Container<'a> {
     pub settings: Vec<(&'a [u8], &'a [u8])>,
     pub namespaces: Namespaces<'a>,
     pub group: ControlGroup,
+    /// File mode creation mask; `None`: the machine's usual one.
+    pub umask: Option<u32>,
     pub program: Program<'a>,
 }
 
@@ -406,6 +408,7 @@ impl<'a> Container<'a> {
     const CONFINED: u8 = 8;
     const NAMESPACES: u8 = 16;
     const GROUP: u8 = 32;
+    const UMASK: u8 = 64;
     const READ_ONLY: u8 = 1;
     /// Most trees: a root, and more mounts than anybody's.
     pub const MAX_TREES: u32 = 256;
@@ -423,7 +426,8 @@ impl<'a> Container<'a> {
             | flag(self.memory.is_some(), Container::MEMORY)
             | flag(self.is_confined(), Container::CONFINED)
             | flag(self.namespaces != Namespaces::default(), Container::NAMESPACES)
-            | flag(self.group != ControlGroup::default(), Container::GROUP);
+            | flag(self.group != ControlGroup::default(), Container::GROUP)
+            | flag(self.umask.is_some(), Container::UMASK);
         let mut out = alloc::vec![flags, 0];
         put_bytes(&mut out, self.name);
         out.extend_from_slice(&(self.trees.len() as u32).to_le_bytes());
@@ -467,6 +471,9 @@ impl<'a> Container<'a> {
             let ControlGroup { files, pids, cpu: (quota, period) } = self.group;
             out.push(files.map_or(0, |is_read_only| 1 + u8::from(is_read_only)));
             [pids, quota, period].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+        }
+        if let Some(umask) = self.umask {
+            out.extend_from_slice(&umask.to_le_bytes());
         }
         out.extend_from_slice(&self.program.encode());
         out
@@ -517,6 +524,7 @@ impl<'a> Container<'a> {
             };
             group = ControlGroup { files, pids: r.u64()?, cpu: (r.u64()?, r.u64()?) };
         }
+        let umask = if flags & Container::UMASK == 0 { None } else { Some(r.u32()?) };
         let program = Program::decode(r.0)?;
         if name.is_empty() {
             return Err(Malformed);
@@ -537,6 +545,7 @@ impl<'a> Container<'a> {
             settings,
             namespaces,
             group,
+            umask,
             program,
         })
     }
@@ -705,6 +714,7 @@ mod tests {
                 host_name: b"web-0",
             },
             group: ControlGroup { files: Some(true), pids: 7, cpu: (50_000, 100_000) },
+            umask: Some(0o77),
             program,
         };
         assert_eq!(Container::decode(&container.encode()), Ok(container.clone()));
@@ -712,6 +722,7 @@ mod tests {
         assert_eq!(Container::decode(&bare.encode()), Ok(bare.clone()));
         let bare = Container { filter: vec![], masked: vec![], read_only: vec![], settings: vec![], ..bare };
         let bare = Container { namespaces: Namespaces::default(), group: ControlGroup::default(), ..bare };
+        let bare = Container { umask: None, ..bare };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare));
         assert_eq!(read_started(&started(70_000)), Ok(70_000));
         let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };

@@ -54,12 +54,15 @@ pub struct Files {
     position: Shared<Position>,
 }
 
+/// What programs begin with that nobody gives a file mode creation mask.
+pub const FIRST_UMASK: u32 = 0o022;
+
 impl Files {
-    /// Root and working directory are the tree's root, the umask is 022.
+    /// Root and working directory are the tree's root, the umask is [`FIRST_UMASK`].
     pub fn new(namespace: Arc<Namespace>, memory: u64) -> Files {
         let root = namespace.root().topmost();
         let places = SpinLock::new(Places { namespace, working: root.clone(), root });
-        let position = Shared::new(Position { places, umask: AtomicU32::new(0o022) });
+        let position = Shared::new(Position { places, umask: AtomicU32::new(FIRST_UMASK) });
         let descriptors = Shared::new(Descriptors::new(USUAL_DESCRIPTORS));
         let memory_files = ramfs::tmpfs(new_device(), memory / 2, 0o1777, (0, 0));
         Files { descriptors, memory_files, memory, position }

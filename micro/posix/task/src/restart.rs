@@ -19,6 +19,7 @@ pub struct First {
     pub environment: Vec<Vec<u8>>,
     pub credentials: Credentials,
     pub working: Arc<Dentry>,
+    pub umask: u32,
     /// What programs of the machine may call that somebody outside starts beside it.
     pub profile: Option<Profile>,
 }
