@@ -34,7 +34,7 @@ impl Everything<'_> {
 
 /// The fields of a structure, or the one entry of a map.
 struct Fields<'a> {
-    names: std::vec::IntoIter<&'static str>,
+    names: std::slice::Iter<'static, &'static str>,
     /// The field whose value is next.
     next: Option<&'static str>,
     of: Everything<'a>,
@@ -44,7 +44,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     type Error = Failed;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failed> {
-        self.next = self.names.next();
+        self.next = self.names.next().copied();
         let key = |name: &'static str| -> StrDeserializer<'static, Failed> { name.into_deserializer() };
         self.next.map(|name| seed.deserialize(key(name))).transpose()
     }
@@ -114,7 +114,7 @@ impl<'de> Deserializer<'de> for Everything<'_> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failed> {
-        visitor.visit_map(Fields { names: vec!["*"].into_iter(), next: None, of: self })
+        visitor.visit_map(Fields { names: ["*"].iter(), next: None, of: self })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -123,7 +123,7 @@ impl<'de> Deserializer<'de> for Everything<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failed> {
-        visitor.visit_map(Fields { names: fields.to_vec().into_iter(), next: None, of: self })
+        visitor.visit_map(Fields { names: fields.iter(), next: None, of: self })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
