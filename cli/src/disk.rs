@@ -54,6 +54,8 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
         ("dhcp", has),
         ("e1000", has),
         ("nvme", drives),
+        // What a person without a serial line looks at.
+        ("framebuffer", "on"),
     ];
     for (part, choice) in wanted {
         if !flags.set.iter().any(|choice| choice.split('=').next() == Some(part)) {
@@ -88,7 +90,9 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     }
     done?;
     say!("{}", path.display());
-    eprintln!("unilith: boots by UEFI; its console is the first serial port");
+    let has_screen = !flags.set.iter().any(|choice| choice == "framebuffer=off");
+    let screen = if has_screen { ", and the screen shows it" } else { "" };
+    eprintln!("unilith: boots by UEFI; its console is the first serial port{screen}");
     if config.dhcp {
         eprintln!("unilith: it asks the network for an address by DHCP");
     }

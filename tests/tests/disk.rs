@@ -14,6 +14,9 @@ use unilith_tests::{
     is_skipped, tested_kernel, tested_machine,
 };
 
+#[path = "disk/screen.rs"]
+mod screen;
+
 const FIRMWARE: &str = "/usr/share/OVMF";
 /// Firmware under software emulation takes its time.
 const BOOT: Duration = Duration::from_secs(120);
@@ -42,7 +45,8 @@ impl Computer {
         Computer::start_of_kind(unilith, disk, firmware, &[&machine, more].concat())
     }
 
-    /// `kind`: what the computer is made of beside its firmware; `disk` is the drive of that name.
+    /// `kind`: what the computer is made of beside its firmware; `disk` is the drive of that name. It has a serial port where `kind`
+    /// says nothing of one.
     fn start_of_kind(unilith: &Unilith, disk: &Path, firmware: &[String], kind: &[&str]) -> Computer {
         Computer::start_by(Command::new("qemu-system-x86_64"), unilith, disk, firmware, kind)
     }
@@ -64,9 +68,13 @@ impl Computer {
         fs::write(&serial, "").expect("a file");
         let qemu = emulator
             .args(["-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"])
-            .args(["-display", "none", "-serial", &format!("file:{}", serial.display())])
+            .args(["-display", "none"])
             .args(firmware)
             .args(["-drive", &format!("file={},format={format},if=none,id=disk,snapshot=on", disk.display())])
+            .args(match kind.contains(&"-serial") {
+                true => vec![],
+                false => vec!["-serial".to_string(), format!("file:{}", serial.display())],
+            })
             .args(kind)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

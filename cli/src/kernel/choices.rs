@@ -49,7 +49,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 30] = [
+pub const CHOICES: [Choice; 31] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -104,6 +104,12 @@ pub const CHOICES: [Choice; 30] = [
     ),
     // Put in by `build --machine xen`.
     part("xen", "guests of Xen: console, clock, network, disks", &[("off", ""), ("on", "xen")]),
+    // Put in by `build --disk`: no machine of `run` has a screen.
+    part(
+        "framebuffer",
+        "the console on the screen, too, where UEFI has one",
+        &[("off", ""), ("on", "framebuffer")],
+    ),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     part(
         "packet",
@@ -299,8 +305,9 @@ pub fn program_allocator(set: &BTreeMap<String, String>) -> Result<Option<&'stat
 }
 
 /// Where features say which crates they bring.
-const MANIFESTS: [(&str, &str); 13] = [
+const MANIFESTS: [(&str, &str); 14] = [
     (KERNEL, include_str!("../../../micro/kernel/Cargo.toml")),
+    ("plat-pc", include_str!("../../../micro/plat/pc/Cargo.toml")),
     ("posix", include_str!("../../../micro/posix/Cargo.toml")),
     ("proc", include_str!("../../../micro/posix/proc/Cargo.toml")),
     ("task", include_str!("../../../micro/posix/task/Cargo.toml")),
@@ -343,7 +350,8 @@ impl Parts {
                 let brings = brings.as_array().ok_or_else(|| wrong(name))?.iter();
                 let brings = brings.filter_map(toml_edit::Value::as_str);
                 let full = |word: &str| match name == KERNEL || word.contains([':', '/']) {
-                    true => word.to_string(),
+                    // A feature of a crate that may not be there is found by the name that the crate gives it.
+                    true => word.replace('?', ""),
                     false => format!("{name}/{word}"),
                 };
                 let mut all: Vec<String> = brings.map(full).collect();
@@ -518,6 +526,8 @@ mod tests {
         assert!(parts.of("mqueue").contains("mqueue") && parts.of("volumes").contains("ninep"));
         assert!(["calls_keys", "keys"].iter().all(|part| parts.of("keys").contains(*part)));
         assert!(!parts.is_always_there("keys"));
+        // Through the platform.
+        assert!(parts.of("framebuffer").contains("framebuffer") && !parts.is_always_there("framebuffer"));
         assert!(["calls_uring", "uring"].iter().all(|part| parts.of("io_uring").contains(*part)));
         assert!(parts.of("ext4").contains("disks") && !parts.of("io_uring").contains("vfs"));
         assert!(!parts.of("trace").contains("ninep") && parts.of("trace").contains("overlay_trace"));

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod map;
+pub mod screen;
 
 pub const KERNEL: &str = ".kernel";
 pub const LINE: &str = ".line";

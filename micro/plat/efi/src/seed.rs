@@ -3,11 +3,12 @@
 //!
 //! A file system that firmware knows (FAT) is asked for its label and files; what is on any medium else is looked at as a CD.
 
+use crate::handles::any;
 use crate::stub::{allocate_low, say, tables};
-use core::{ffi::c_void, fmt, ptr, slice};
+use core::{fmt, ptr, slice};
 use nocloud::{Files, LABEL, MAX_FILE, NAMES, iso, smbios};
 use uefi_raw::{
-    Char16, Guid, Handle, guid,
+    Char16, Guid, guid,
     protocol::{
         block::BlockIoProtocol,
         file_system::{FileAttribute, FileMode, FileProtocolV1, FileSystemInfo, SimpleFileSystemProtocol},
@@ -22,10 +23,6 @@ use uefi_raw::{
 const SMBIOS: [Guid; 2] =
     [guid!("f2fd1544-9794-4a2c-992e-e5bbcf20e394"), guid!("eb9d2d31-2d88-11d3-9a16-0090273fc14d")];
 const ENTRY_BYTES: [usize; 2] = [24, 31];
-/// LocateSearchType ByProtocol (7.3.15).
-const BY_PROTOCOL: i32 = 2;
-/// Handles that are looked at: every partition of every disk is one.
-const MAX_HANDLES: usize = 256;
 /// Where the label is in what is said of a file system (13.5), and the most bytes of both that are read.
 const LABEL_OFFSET: usize = 36;
 const MAX_INFO: usize = 256;
@@ -140,26 +137,6 @@ fn memory(services: &BootServices) -> Result<Memory, &'static str> {
     let files = [file()?, file()?, file()?];
     let (sector, _) = left.split_first_chunk_mut().ok_or(short)?;
     Ok(Memory { files, lengths: [0; 3], sector })
-}
-
-/// Calls `found` with the protocol of every handle that has it, until it answers true.
-fn any<P>(services: &BootServices, protocol: &Guid, mut found: impl FnMut(*mut P) -> bool) -> bool {
-    let (mut count, mut handles): (usize, *mut Handle) = (0, ptr::null_mut());
-    // SAFETY: boot services run; the pointers are to this call's own.
-    let status = unsafe {
-        (services.locate_handle_buffer)(BY_PROTOCOL, protocol, ptr::null(), &mut count, &mut handles)
-    };
-    if status.is_error() || handles.is_null() {
-        return false;
-    }
-    // SAFETY: firmware wrote that many handles.
-    let handles = unsafe { slice::from_raw_parts(handles, count.min(MAX_HANDLES)) };
-    handles.iter().any(|handle| {
-        let mut interface: *mut c_void = ptr::null_mut();
-        // SAFETY: as above. The handle is one that firmware has just named.
-        let status = unsafe { (services.handle_protocol)(*handle, protocol, &mut interface) };
-        !status.is_error() && !interface.is_null() && found(interface.cast())
-    })
 }
 
 /// Reads the files of a FAT file system with the label; whether there is one.

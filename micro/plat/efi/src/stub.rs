@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What runs in the firmware. Names and numbers of sections are UEFI 2.10's.
 
-use crate::seed;
+use crate::{handles, seed};
 use core::{arch::global_asm, convert::Infallible, ffi::c_void, mem::size_of, panic::PanicInfo, ptr, slice};
 use efi::{Kernel, map::Map};
-use pvh::{MAGIC, MapEntry, Module, StartInfo, VERSION};
+use pvh::{Framebuffer, MAGIC, MapEntry, Module, StartInfo, VERSION};
 use uefi_raw::{
     Guid, Handle, Status, guid,
-    protocol::{console::SimpleTextOutputProtocol, loaded_image::LoadedImageProtocol},
+    protocol::{
+        console::{GraphicsOutputModeInformation, GraphicsOutputProtocol, SimpleTextOutputProtocol},
+        loaded_image::LoadedImageProtocol,
+    },
     table::{
         boot::{AllocateType, BootServices, MemoryDescriptor, MemoryType, PAGE_SIZE},
         configuration::ConfigurationTable,
@@ -31,6 +34,9 @@ const FOUR_GIB: u64 = 1 << 32;
 const HANDOVER_PAGES: usize = 3;
 const START_INFO: u64 = 4096;
 const MODULE: u64 = START_INFO + size_of::<StartInfo>() as u64;
+/// Behind the modules: the root file system and, where there is one, the screen.
+const SCREEN: u64 = MODULE + 2 * size_of::<Module>() as u64;
+const _: () = assert!(SCREEN as usize + size_of::<Framebuffer>() <= 2 * 4096);
 const MEMORY_MAP: u64 = 2 * 4096;
 const _: () = assert!(efi::map::MAX_ENTRIES * size_of::<MapEntry>() <= 4096);
 /// Bytes for the firmware's memory map: real firmware has a few hundred entries of 48 bytes.
@@ -92,11 +98,12 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
     let root = low(services, root)?;
     let handover = allocate_low(services, HANDOVER_PAGES)?;
     let buffer = allocate_low(services, MAP_BYTES / PAGE_SIZE)?;
+    let screen = screen(services);
     let info = StartInfo {
         magic: MAGIC,
         version: VERSION,
         flags: 0,
-        modules: 1,
+        modules: 1 + u32::from(screen.is_some()),
         module_list: handover + MODULE,
         command_line: line,
         rsdp: rsdp(system),
@@ -111,6 +118,12 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
         let length = (&raw const unilith_efi_handover_end).offset_from_unsigned(code);
         ptr::copy_nonoverlapping(code, handover as *mut u8, length);
         ((handover + MODULE) as *mut Module).write(module);
+        if let Some(screen) = screen {
+            let size = size_of::<Framebuffer>() as u64;
+            let module = Module { address: handover + SCREEN, size, command_line: 0, reserved: 0 };
+            ((handover + MODULE) as *mut Module).add(1).write(module);
+            ((handover + SCREEN) as *mut Framebuffer).write(screen);
+        }
     }
     let mut map = Map::default();
     leave(handle, services, buffer, &mut map)?;
@@ -125,6 +138,24 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
         let go: extern "sysv64" fn(u32, u32) -> ! = core::mem::transmute(handover as *const ());
         go(kernel.entry as u32, (handover + START_INFO) as u32)
     }
+}
+
+/// The first screen with memory that shows what is in it, in the mode in which firmware shows its own text (12.9).
+fn screen(services: &BootServices) -> Option<Framebuffer> {
+    let mut found = None;
+    handles::any(services, &GraphicsOutputProtocol::GUID, |output: *mut GraphicsOutputProtocol| {
+        // SAFETY: firmware's own protocol, boot services run: its mode is null or stays where it is, and so is what that leads to.
+        found = unsafe {
+            let mode = (*output).mode.as_ref();
+            mode.and_then(|mode| {
+                let is_whole = mode.size_of_info >= size_of::<GraphicsOutputModeInformation>();
+                let info = mode.info.as_ref().filter(|_| is_whole)?;
+                efi::screen::framebuffer(info, mode.frame_buffer_base, mode.frame_buffer_size as u64)
+            })
+        };
+        found.is_some()
+    });
+    found
 }
 
 /// The file this code is in, as firmware loaded it (9.1).

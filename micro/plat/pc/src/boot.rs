@@ -2,7 +2,9 @@
 //! From the first Rust code to the kernel's main function.
 
 use crate::windows::{VirtioWindow, Windows};
-use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, power, pvh, serial, windows, xen};
+use crate::{
+    KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, power, pvh, screen, serial, windows, xen,
+};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,6 +19,8 @@ use plat_x86::crash;
 extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     xen::begin();
     serial::initialize();
+    // SAFETY: the address is the boot loader's, nothing outside of the image was written, and this is the only processor.
+    unsafe { screen::begin(start_info) };
     let processor = cpu::initialize();
     let rate = clock::told(&processor);
     apic::initialize(rate.is_some() && processor.tsc_deadline, processor.kvm_features);

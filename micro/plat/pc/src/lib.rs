@@ -11,7 +11,7 @@
 //!   the thread's kernel stack first, so an IST stack never holds more than one frame.
 //! - **GS base** points to the processor's [`plat_x86::cpu::Cpu`] block from boot on.
 //!
-//! It may depend on `api-*` crates only; nothing but the kernel image, device drivers and memory management (for the
+//! It may depend on `api-*` crates and on what has no memory or device of its own (`framebuffer` draws where this crate lets it); nothing but the kernel image, device drivers and memory management (for the
 //! facts in this file) may depend on it.
 #![no_std]
 // What only several processors need of a file that one needs as well.
@@ -74,6 +74,11 @@ mod ranges;
 mod round;
 #[cfg_attr(test, allow(dead_code))]
 mod rtc;
+#[cfg(all(not(test), feature = "framebuffer"))]
+mod screen;
+#[cfg(all(not(test), not(feature = "framebuffer")))]
+#[path = "no_screen.rs"]
+mod screen;
 #[cfg(not(test))]
 mod serial;
 #[cfg(not(test))]

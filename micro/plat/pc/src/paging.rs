@@ -23,6 +23,16 @@ const LARGE_PAGE: u64 = 2 << 20;
 /// Windows of devices lie below this: as far as 46 bits of an address reach, as processors without five-level paging have.
 const WINDOWS_END: u64 = 1 << 46;
 
+/// The screen's memory is seen here, as memory whose writes are put together: behind the physical map and the windows, whose top-level
+/// entries are 256 to 383.
+#[cfg(feature = "framebuffer")]
+const SCREEN: u64 = 0xffff_0000_0000_0000 | SCREEN_INDEX << 39;
+#[cfg(feature = "framebuffer")]
+const SCREEN_INDEX: u64 = 448;
+/// PAT: of a large page, the bit that makes entries 4 to 7 of IA32_PAT count.
+#[cfg(feature = "framebuffer")]
+const LARGE_PAT: u64 = 1 << 12;
+
 type Table = [u64; 512];
 
 #[repr(C, align(4096))]
@@ -32,6 +42,10 @@ static mut IMAGE_PT: Tables = Tables([[0; 512]; IMAGE_TABLES]);
 #[repr(C, align(4096))]
 struct OneTable(Table);
 static mut STACKS_PD: OneTable = OneTable([0; 512]);
+#[cfg(feature = "framebuffer")]
+static mut SCREEN_PDPT: OneTable = OneTable([0; 512]);
+#[cfg(feature = "framebuffer")]
+static mut SCREEN_PD: OneTable = OneTable([0; 512]);
 
 pub fn image_physical(virtual_address: u64) -> u64 {
     virtual_address - KERNEL_BASE
@@ -177,6 +191,32 @@ unsafe fn show_page(page: u64) -> bool {
         }
         true
     }
+}
+
+/// Maps the screen's memory, by tables of the image so that it can be seen before there is other memory; answers where. `None`: it is
+/// more than one table reaches. `combines`: entry 4 of IA32_PAT is write combining.
+///
+/// # Safety
+///
+/// Called once, while the machine starts, with memory of a device that nothing else uses.
+#[cfg(feature = "framebuffer")]
+pub unsafe fn map_screen(start: u64, length: u64, combines: bool) -> Option<*mut u32> {
+    let first = start & !(LARGE_PAGE - 1);
+    let pages = start.checked_add(length)?.checked_sub(first)?.div_ceil(LARGE_PAGE);
+    let kind = if combines { LARGE_PAT } else { UNCACHED };
+    // SAFETY: the tables are this function's alone, and what was not mapped is in no TLB.
+    unsafe {
+        let pd = &raw mut SCREEN_PD.0;
+        let entries = (&mut *pd).get_mut(..pages as usize)?;
+        for (n, entry) in (0..).zip(entries) {
+            *entry = (first + n * LARGE_PAGE) | NO_EXECUTE | GLOBAL | LARGE | kind | WRITABLE | PRESENT;
+        }
+        let pdpt = &raw mut SCREEN_PDPT.0;
+        (*pdpt)[0] = image_physical(pd as u64) | WRITABLE | PRESENT;
+        let pml4 = asm::unilith_pml4.address() as *mut Table;
+        (*pml4)[SCREEN_INDEX as usize] = image_physical(pdpt as u64) | WRITABLE | PRESENT;
+    }
+    Some((SCREEN + (start - first)) as *mut u32)
 }
 
 /// Empties the whole TLB, global entries included.

@@ -46,6 +46,42 @@ unsafe fn read<T: Copy>(physical: u64) -> T {
     unsafe { physical_to_virtual::<T>(physical).read_unaligned() }
 }
 
+/// Most modules that are looked at.
+#[cfg(feature = "framebuffer")]
+const MODULES_MAX: u32 = 16;
+
+/// What the boot loader says of the screen, and the memory that its map knows.
+///
+/// # Safety
+///
+/// As for [`read_machine`].
+#[cfg(feature = "framebuffer")]
+pub unsafe fn read_screen(
+    physical: u64,
+) -> Option<(pvh::Framebuffer, impl Iterator<Item = core::ops::Range<u64>>)> {
+    // SAFETY: by the caller's word, as in `read_machine`.
+    unsafe {
+        let info: StartInfo = read(physical);
+        if info.magic != MAGIC || info.version == 0 || info.memory_map == 0 {
+            return None;
+        }
+        // The first one is the initial RAM disk.
+        let screen = (1..info.modules.min(MODULES_MAX)).find_map(|n| {
+            let module: Module = read(info.module_list + u64::from(n) * size_of::<Module>() as u64);
+            if module.size != size_of::<pvh::Framebuffer>() as u64 {
+                return None;
+            }
+            let said: pvh::Framebuffer = read(module.address);
+            (said.magic == pvh::FRAMEBUFFER).then_some(said)
+        })?;
+        let memory = (0..info.memory_map_entries.min(MAP_MAX)).filter_map(move |n| {
+            let entry: MapEntry = read(info.memory_map + u64::from(n) * size_of::<MapEntry>() as u64);
+            (entry.kind == RAM).then(|| entry.address..entry.address.saturating_add(entry.size))
+        });
+        Some((screen, memory))
+    }
+}
+
 /// Reads the start information at `physical`; the error says what is wrong with it. A computer's own firmware goes on writing below
 /// 1 MiB, whatever its map says, a guest's (`is_guest`) does not.
 ///

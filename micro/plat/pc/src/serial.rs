@@ -4,12 +4,15 @@
 //! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
 //! the port's receive interrupt is off, and a break still interrupts.
 //!
+//! What is written is on the screen as well, where there is one (`screen.rs`). A computer without the port has the screen alone.
+//!
 //! On Xen the console's ring takes its place, and there are no ports.
 //!
 //! Where there is no second port for status lines they go over this one ([`share`]), as `api-boot` says. A monitor of that kind
 //! sends no break either: what it can send is Ctrl-Alt-Del, and that counts as one ([`keyboard`]).
 
 use crate::interrupt;
+use crate::screen;
 use crate::windows::Line;
 use crate::x86::{inb, outb};
 use crate::xen;
@@ -53,10 +56,37 @@ static BREAK_BYTES: AtomicU32 = AtomicU32::new(0);
 static EARLY: AtomicU32 = AtomicU32::new(0);
 const EARLY_VALID: u32 = 0x100;
 
+/// No port answers at its address.
+static IS_MISSING: AtomicBool = AtomicBool::new(false);
+
+/// There are ports of a serial line: on Xen there are none, and on many computers nobody answers.
+fn is_there() -> bool {
+    !xen::is_on() && !IS_MISSING.load(Ordering::Relaxed)
+}
+
+/// Nobody is at the port: its register of interrupts does not keep the four bits that it has. Asked only where the line's status is
+/// what an empty port answers, because each access is an exit to a monitor.
+fn nobody_answers() -> bool {
+    // SAFETY: the port is the console's alone, and its interrupts are off in the processor until they are wanted.
+    unsafe {
+        if !matches!(inb(LINE_STATUS), 0 | 0xff) {
+            return false;
+        }
+        let keeps = |bits: u8| {
+            outb(INTERRUPTS, bits);
+            inb(INTERRUPTS) & 0x0f == bits
+        };
+        !(keeps(0x0f) && keeps(0))
+    }
+}
+
 /// Turns the FIFOs on, with an interrupt from the first byte on.
 pub fn initialize() {
     if xen::is_on() {
         return;
+    }
+    if nobody_answers() {
+        return IS_MISSING.store(true, Ordering::Relaxed);
     }
     if line_status() & DATA_READY != 0 {
         // SAFETY: the port is the console's alone.
@@ -96,6 +126,9 @@ fn send(bytes: &[u8]) {
     if let Some(console) = xen::console() {
         return console.write(bytes);
     }
+    if !is_there() {
+        return;
+    }
     for chunk in bytes.chunks(FIFO) {
         // Monitors take bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
         while line_status() & TRANSMITTER_EMPTY == 0 {
@@ -110,7 +143,7 @@ fn send(bytes: &[u8]) {
 
 /// Waits until all is sent: what is still in the port when the machine ends is lost. A host whose reader is behind takes its time.
 pub fn flush() {
-    if !xen::is_on() {
+    if is_there() {
         while line_status() & ALL_SENT == 0 {
             core::hint::spin_loop();
         }
@@ -120,6 +153,7 @@ pub fn flush() {
 /// Writes without the lock: for crash reports, when nothing else runs any more.
 #[unsafe(no_mangle)]
 pub fn unilith_machine_write_raw(bytes: &[u8]) {
+    screen::write(bytes);
     if IS_SHARED.load(Ordering::Acquire) { encode_port(bytes, send) } else { send(bytes) }
 }
 
@@ -146,6 +180,9 @@ pub fn write_status_raw(bytes: &[u8]) {
 fn unilith_plat_console_read(to: &mut [u8]) -> usize {
     if let Some(console) = xen::console() {
         return console.read(to);
+    }
+    if !is_there() {
+        return 0;
     }
     let mut n = 0;
     let early = EARLY.load(Ordering::Relaxed);
@@ -187,6 +224,9 @@ fn unilith_plat_on_console(handler: fn()) {
         }
         // What came before may not raise the interrupt.
         return handler();
+    }
+    if !is_there() {
+        return;
     }
     if first && let Err(e) = interrupt::route(LINE, interrupted, 0) {
         log::error!("console: no interrupt vector: {e:?}");

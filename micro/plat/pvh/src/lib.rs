@@ -55,3 +55,27 @@ pub struct MapEntry {
     pub kind: u32,
     pub reserved: u32,
 }
+
+/// [`Framebuffer::magic`]: "unilithf".
+pub const FRAMEBUFFER: u64 = u64::from_le_bytes(*b"unilithf");
+
+/// What our own loaders say of the screen, in a module of the start information behind the first one. Other loaders have none of
+/// that size which begins like it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framebuffer {
+    pub magic: u64,
+    /// Physical.
+    pub address: u64,
+    /// Bytes from there on that are shown or may be written.
+    pub bytes: u64,
+    /// Pixels.
+    pub width: u32,
+    pub height: u32,
+    /// Bytes from a row to the next one; a pixel has four.
+    pub pitch: u32,
+    /// The bits of a pixel that are of a colour.
+    pub red: u32,
+    pub green: u32,
+    pub blue: u32,
+}
