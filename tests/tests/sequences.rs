@@ -10,13 +10,14 @@ use unilith_tests::{BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, is_skipp
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs the program where nothing but it, /proc, /dev/pts and an empty /tmp is, in namespaces of its own; fails where those
-/// cannot be made.
+/// Runs the program where nothing but it, /proc, /dev/pts and an empty /tmp is (or $FOLDER there), in namespaces of its own; fails where
+/// those cannot be made.
 const NATIVELY: &str = "set -e
     ip link set lo up
     mount -t tmpfs -o mode=755 tmpfs /mnt
     mkdir -p /mnt/tmp /mnt/proc /mnt/dev/pts
     chmod 1777 /mnt/tmp
+    [ -z \"$FOLDER\" ] || mount --bind \"$FOLDER\" /mnt/tmp
     cp \"$1\" /mnt/program
     shift
     mount -t devpts -o newinstance,ptmxmode=0666 devpts /mnt/dev/pts
@@ -24,13 +25,17 @@ const NATIVELY: &str = "set -e
     mount -t proc proc /mnt/proc
     exec chroot /mnt /program \"$@\"";
 
-fn natively(program: &str, words: &[&str]) -> Option<String> {
+fn natively(program: &str, words: &[&str], folder: &str) -> Option<String> {
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
     unshare.args(["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child"]);
-    unshare.args(["sh", "-c", NATIVELY, "sh", program]).args(words).stdin(Stdio::null());
+    unshare
+        .args(["sh", "-c", NATIVELY, "sh", program])
+        .args(words)
+        .stdin(Stdio::null())
+        .env("FOLDER", folder);
     let ran = finish(&mut unshare, PATIENCE);
     let cannot = ran.code != Some(0);
     (!is_skipped(cannot, &format!("a place to run it natively: {}", ran.err.trim()))).then_some(ran.out)
@@ -48,22 +53,27 @@ fn nearly_the_same_with(source: &str, kinds: &[(&str, usize)], count: &str, part
     let program = compile(&unilith, &["cc", "-O1", "-static"], &format!("sequences/{source}.c"), &[]);
     for (kind, most) in kinds {
         let words = ["11", count, kind];
-        let Some(native) = natively(&program, &words) else { return };
+        let Some(native) = natively(&program, &words, "") else { return };
         let run = [&["--network", "none"], parts, &[program.as_str()], &words].concat();
         // With parts a kernel is built first.
         let patience = if parts.is_empty() { PATIENCE } else { BUILD_KERNEL };
         let here = finish(&mut unilith.program_command(&run), patience).ok().out;
-        let (native, here): (Vec<_>, Vec<_>) = (native.lines().collect(), here.lines().collect());
-        assert_eq!(native.len(), here.len(), "{source} {kind}");
-        let differ: Vec<_> = native.iter().zip(&here).filter(|(a, b)| a != b).collect();
-        let shown = &differ[..differ.len().min(12)];
-        assert!(
-            differ.len() * 1000 <= most * native.len(),
-            "{source} {kind}: {} of {} lines differ (natively, here): {shown:#?}",
-            differ.len(),
-            native.len()
-        );
+        compare(&format!("{source} {kind}"), &native, &here, *most);
     }
+}
+
+/// At most `most` lines of a thousand differ.
+fn compare(what: &str, native: &str, here: &str, most: usize) {
+    let (native, here): (Vec<_>, Vec<_>) = (native.lines().collect(), here.lines().collect());
+    assert_eq!(native.len(), here.len(), "{what}");
+    let differ: Vec<_> = native.iter().zip(&here).filter(|(a, b)| a != b).collect();
+    let shown = &differ[..differ.len().min(12)];
+    assert!(
+        differ.len() * 1000 <= most * native.len(),
+        "{what}: {} of {} lines differ (natively, here): {shown:#?}",
+        differ.len(),
+        native.len()
+    );
 }
 
 #[test]
@@ -73,6 +83,27 @@ fn names_and_descriptors_answer_random_calls_as_on_linux() {
         return;
     }
     nearly_the_same("files", &[("0", 3)], "4000");
+}
+
+#[test]
+fn names_and_descriptors_of_a_volume_answer_random_calls_as_on_the_host() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what chown(2) answers natively is asked by root") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O1", "-static"], "sequences/files.c", &[]);
+    let words = ["11", "4000", "2"];
+    let folder = |name| {
+        let path = unilith.path(name);
+        std::fs::create_dir(&path).expect("the scratch directory can be written");
+        path.display().to_string()
+    };
+    let Some(native) = natively(&program, &words, &folder("natively")) else { return };
+    let volume = format!("{}:/tmp", folder("here"));
+    let run = [&["--network", "none", "-v", &volume, program.as_str()], &words[..]].concat();
+    let here = finish(&mut unilith.program_command(&run), PATIENCE).ok().out;
+    compare("files 2", &native, &here, 5);
 }
 
 #[test]

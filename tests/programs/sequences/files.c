@@ -17,9 +17,12 @@ static const char *const names[] = {
     "l/a", ".", "d/.", "d/..", "", "a/", "d/", "l/", "l/.", "nothing/a", "d/e/..", "./a", "d//a", too_long, "e", "e/a",
 };
 static const char *const attributes[] = {
-    "user.a", "user.b", "trusted.x", "security.y", "nothing", "user.", "system.posix_acl_access",
+    "user.a", "user.b", "nothing", "user.", "trusted.x", "security.y", "system.posix_acl_access",
 };
 static int descriptors[6];
+// Directories of the host have neither of: files without a name, special files, fallocate(2) but for a file's length, the flags of
+// renameat2(2), attributes of the system.
+static int is_volume;
 
 // The first eleven are what most steps are about.
 static const char *any_name(void) {
@@ -58,6 +61,8 @@ static void opens(void) {
     };
     const char *name = any_name();
     int slot = any(), flags = ONE_OF(all), mode = one_in(2) ? 0644 : below(010000);
+    if (is_volume && (flags & O_TMPFILE) == O_TMPFILE)
+        flags &= ~O_TMPFILE;
     // Nobody waits for the other end of a FIFO.
     flags |= flags & O_PATH ? 0 : O_NONBLOCK;
     int descriptor = open(name, flags, mode);
@@ -81,6 +86,8 @@ static void makes_node(void) {
     static const int kinds[] = {S_IFIFO | 0644, S_IFSOCK | 0600, 0644, S_IFCHR | 0600, S_IFDIR, 0170000};
     const char *name = any_name();
     int mode = ONE_OF(kinds);
+    if (is_volume && mode != S_IFDIR)
+        mode = 0644;
     say("mknod %s %o", shown(name), mode);
     answered(mknod(name, mode, 0x103));
 }
@@ -94,7 +101,7 @@ static void removes(void) {
 
 static void renames(void) {
     const char *from = any_name(), *to = any_name();
-    int flags = one_in(2) ? 0 : below(8);
+    int flags = one_in(2) ? 0 : below(is_volume ? 2 : 8);
     say("renameat2 %s %s %d", shown(from), shown(to), flags);
     answered(renameat2(AT_FDCWD, from, AT_FDCWD, to, flags));
 }
@@ -272,6 +279,8 @@ static void duplicates(void) {
 static void allocates(void) {
     static const int modes[] = {0, 1, 2, 3, 3, 1, 4};
     int slot = any(), mode = ONE_OF(modes);
+    if (is_volume)
+        mode = 0;
     long offset = one_in(2) ? below(3) * 4096 : below(9000), length = one_in(2) ? below(3) * 4096 : below(5000);
     say("fallocate %d %d %ld %ld", slot, mode, offset, length);
     answered(fallocate(descriptors[slot], mode, offset, length));
@@ -308,7 +317,7 @@ static void works_below_descriptor(void) {
 }
 
 static void sets_attribute(void) {
-    const char *name = any_name(), *attribute = ONE_OF(attributes);
+    const char *name = any_name(), *attribute = attributes[below(is_volume ? 4 : COUNT(attributes))];
     int size = below(30), flags = below(4), follows = one_in(2);
     say("%s %s %s %d %d", follows ? "setxattr" : "lsetxattr", shown(name), attribute, size, flags);
     answered((follows ? setxattr : lsetxattr)(name, attribute, "a value of some thirty bytes...", size, flags));
@@ -316,7 +325,7 @@ static void sets_attribute(void) {
 
 static void reads_attribute(void) {
     char value[200];
-    const char *name = any_name(), *attribute = ONE_OF(attributes);
+    const char *name = any_name(), *attribute = attributes[below(is_volume ? 4 : COUNT(attributes))];
     int removes_it = one_in(2);
     say("%s %s %s", removes_it ? "removexattr" : "getxattr", shown(name), attribute);
     answered(removes_it ? removexattr(name, attribute) : getxattr(name, attribute, value, one_in(3) ? below(5) : sizeof value));
@@ -369,8 +378,11 @@ static void (*const steps[])(void) = {
 };
 
 int main(int count, char **arguments) {
-    int is_user;
-    long total = begin(count, arguments, &is_user);
+    // 0: the superuser, 1: another user, 2: the superuser on a volume.
+    int kind;
+    long total = begin(count, arguments, &kind);
+    int is_user = kind == 1;
+    is_volume = kind == 2;
     umask(022);
     memset(too_long, 'z', sizeof too_long - 1);
     memset(descriptors, -1, sizeof descriptors);
