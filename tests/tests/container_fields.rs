@@ -8,9 +8,9 @@ use unilith_tests::engine::{Engine, Pod, engine};
 
 /// The files of a setting in the control groups that a process is in.
 fn group_files(pid: i32, name: &str) -> Vec<PathBuf> {
-    let table = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let table = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("/proc is there");
     let paths = table.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is there");
     let places: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
     let files =
         paths.flat_map(|path| places.iter().map(move |place| PathBuf::from(format!("{place}{path}/{name}"))));
