@@ -12,7 +12,11 @@ use rustix::{
         remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
     },
 };
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs,
+    os::{fd::BorrowedFd, unix::fs::MetadataExt},
+    path::Path,
+};
 
 /// QEMU's filter of its own system calls: no old ones, no change of user, no other programs, no priorities.
 pub const SANDBOX: [&str; 2] =
@@ -44,6 +48,21 @@ pub fn needed<'a>(spec: &Spec, link: &Link, files: impl IntoIterator<Item = &'a 
         needed |= CapabilitySet::DAC_READ_SEARCH;
     }
     needed
+}
+
+/// What of root's capabilities it takes to open a file of another user anew by its descriptor.
+pub fn to_open_anew(file: BorrowedFd<'_>, read_only: bool) -> Result<CapabilitySet> {
+    let found = rustix::fs::fstat(file)?;
+    let bits = match (found.st_uid, found.st_gid) {
+        (0, _) => found.st_mode >> 6,
+        (_, 0) => found.st_mode >> 3,
+        _ => found.st_mode,
+    };
+    let (wanted, capability) = match read_only {
+        true => (0o4, CapabilitySet::DAC_READ_SEARCH),
+        false => (0o6, CapabilitySet::DAC_OVERRIDE),
+    };
+    Ok(if bits & wanted == wanted { CapabilitySet::empty() } else { capability })
 }
 
 /// Whether root reaches a file without its capabilities.
@@ -104,6 +123,21 @@ mod tests {
         assert_eq!(needed(&spec, &Link::User(vec![port(8080)]), files), OF_VOLUMES);
         spec.volumes.clear();
         assert_eq!(needed(&spec, &Link::User(vec![port(80)]), files), CapabilitySet::NET_BIND_SERVICE);
+    }
+
+    #[test]
+    fn a_disk_that_its_user_closed_takes_a_capability_to_be_opened_anew() {
+        use std::os::{fd::AsFd, unix::fs::PermissionsExt};
+        let file = tempfile::tempfile().unwrap();
+        for (mode, for_reading, for_both) in [
+            (0o666, CapabilitySet::empty(), CapabilitySet::empty()),
+            (0o444, CapabilitySet::empty(), CapabilitySet::DAC_OVERRIDE),
+            (0, CapabilitySet::DAC_READ_SEARCH, CapabilitySet::DAC_OVERRIDE),
+        ] {
+            file.set_permissions(fs::Permissions::from_mode(mode)).unwrap();
+            let needed = |read_only| to_open_anew(file.as_fd(), read_only).unwrap();
+            assert_eq!((needed(true), needed(false)), (for_reading, for_both), "{mode:o}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::{MachineError, firecracker::config::text, vsock};
 use serde::Serialize;
-use std::path::Path;
+use std::{os::fd::RawFd, path::Path};
 
 /// Most bytes of a command line of ours: the API takes requests of 50 KiB, in which a byte may be six.
 pub const MAX_BOOT_ARGS: usize = 4096;
@@ -16,6 +16,8 @@ struct Config<'a> {
     cpus: Cpus,
     memory: Memory,
     payload: Payload<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disks: Vec<Disk>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     net: Vec<Network<'a>>,
     /// The device that random bytes come from.
@@ -42,6 +44,15 @@ struct Payload<'a> {
     kernel: &'a str,
     initramfs: &'a str,
     cmdline: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct Disk {
+    path: String,
+    readonly: bool,
+    /// Else Cloud Hypervisor looks at the first bytes, which the program writes, and takes what looks like a disk of another format for
+    /// that. Versions that do not know the field leave it out.
+    image_type: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,6 +88,8 @@ pub struct Parts<'a> {
     pub cpus: u32,
     /// Bytes.
     pub memory: u64,
+    /// Descriptors that Cloud Hypervisor inherits, and whether they are read only, in the order of the machine's devices.
+    pub disks: Vec<(RawFd, bool)>,
     /// The tap device, and the address of the machine's side.
     pub tap: Option<(&'a str, [u8; 6])>,
 }
@@ -84,6 +97,12 @@ pub struct Parts<'a> {
 impl Parts<'_> {
     /// The body of the request that makes the machine.
     pub fn to_json(&self) -> Result<String, MachineError> {
+        // Opened anew by Cloud Hypervisor, which takes names only: this one is the file that was locked, whatever its path is now.
+        let disk = |(fd, readonly): &(RawFd, bool)| Disk {
+            path: format!("/proc/self/fd/{fd}"),
+            readonly: *readonly,
+            image_type: "Raw",
+        };
         let network = |(tap, mac)| Network { tap, mac: crate::qemu::show_mac(mac) };
         let config = Config {
             cpus: Cpus { boot_vcpus: self.cpus, max_vcpus: self.cpus, max_phys_bits: PHYSICAL_BITS },
@@ -93,6 +112,7 @@ impl Parts<'_> {
                 initramfs: text(self.initrd)?,
                 cmdline: self.boot_args,
             },
+            disks: self.disks.iter().map(disk).collect(),
             net: self.tap.into_iter().map(network).collect(),
             rng: Source { src: "/dev/urandom" },
             serial: Console { mode: "Tty" },
@@ -116,6 +136,7 @@ mod tests {
             boot_args: "status=console -- /bin/x",
             cpus: 2,
             memory: (64 << 20) + 4096,
+            disks: vec![(7, false), (9, true)],
             tap: Some(("unilith3", [0x52, 0x55, 1, 0x23, 0x45, 0x67])),
         };
         let json: serde_json::Value = serde_json::from_str(&parts.to_json().unwrap()).unwrap();
@@ -127,6 +148,10 @@ mod tests {
                 "initramfs": "/i/a \"b\".cpio",
                 "cmdline": "status=console -- /bin/x",
             },
+            "disks": [
+                { "path": "/proc/self/fd/7", "readonly": false, "image_type": "Raw" },
+                { "path": "/proc/self/fd/9", "readonly": true, "image_type": "Raw" },
+            ],
             "net": [{ "tap": "unilith3", "mac": "52:55:01:23:45:67" }],
             "rng": { "src": "/dev/urandom" },
             "serial": { "mode": "Tty" },
@@ -135,7 +160,8 @@ mod tests {
         });
         assert_eq!(json, expected);
         parts.tap = None;
+        parts.disks = Vec::new();
         let json: serde_json::Value = serde_json::from_str(&parts.to_json().unwrap()).unwrap();
-        assert_eq!(json.get("net"), None);
+        assert_eq!((json.get("net"), json.get("disks")), (None, None));
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     boot::BootFiles,
     cloud_hypervisor::{self, terminal},
     descriptors::Shares,
+    drives::Drives,
     firecracker::{self, streams},
     link::Link,
     private_mounts::PrivateMounts,
@@ -15,6 +16,7 @@ use crate::{
     record::Spec,
     vsock,
 };
+use rustix::thread::CapabilitySet;
 use std::{
     ffi::OsString,
     fs, io,
@@ -71,7 +73,8 @@ pub fn microvm(
     command.arg("--config-file").arg(format!("/proc/self/fd/{}", config.as_raw_fd()));
     command.stdin(input);
     let program = firecracker::program();
-    let begun = Begun::new(command, vec![config.as_raw_fd()], spec, folder, files, &program)?;
+    let needed = needed(spec, folder, files);
+    let begun = Begun::new(command, vec![config.as_raw_fd()], spec, folder, needed, &program)?;
     streams::feed(begun.typed()?, input_end);
     begun.finish(ports, Control::Api(api))
 }
@@ -83,6 +86,7 @@ pub fn cloud_hypervisor(
     files: &BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    drives: &Drives,
     shares: Shares,
 ) -> Result<Engine, MachineError> {
     let parts = cloud_hypervisor::config::Parts {
@@ -91,6 +95,7 @@ pub fn cloud_hypervisor(
         boot_args: &files.append,
         cpus: spec.cpus,
         memory: spec.memory,
+        disks: drives.iter().map(|(file, read_only)| (file.as_raw_fd(), read_only)).collect(),
         tap: link.tap_by_name().map(|name| (name, spec.mac())),
     };
     let machine = parts.to_json()?;
@@ -104,7 +109,14 @@ pub fn cloud_hypervisor(
     command.arg("--api-socket").arg(format!("fd={}", listener.as_raw_fd()));
     command.stdin(terminal.monitors);
     let program = cloud_hypervisor::program();
-    let mut begun = Begun::new(command, vec![listener.as_raw_fd()], spec, folder, files, &program)?;
+    let mut inherited = vec![listener.as_raw_fd()];
+    inherited.extend(parts.disks.iter().map(|(fd, _)| *fd));
+    let mut needed = needed(spec, folder, files);
+    for (file, read_only) in drives.iter() {
+        let to_open = privileges::to_open_anew(file, read_only);
+        needed |= to_open.map_err(|e| failed("cannot look at a disk")(e.into()))?;
+    }
+    let mut begun = Begun::new(command, inherited, spec, folder, needed, &program)?;
     drop(listener);
     let typed = terminal.ours.try_clone().map_err(failed("cannot share the console"))?;
     terminal::feed(begun.typed()?, typed, !spec.tty);
@@ -116,6 +128,11 @@ pub fn cloud_hypervisor(
     }
     let control = Control::Vsock { folder: folder.to_path_buf(), _terminal: terminal.ours };
     begun.finish(ports, control)
+}
+
+/// What a monitor keeps of root's capabilities to open what it is named.
+fn needed(spec: &Spec, folder: &Path, files: &BootFiles) -> CapabilitySet {
+    privileges::needed(spec, &qemu::Link::None, [spec.kernel.as_path(), &files.initrd, folder])
 }
 
 /// Removes the socket of an earlier run.
@@ -165,15 +182,13 @@ impl Begun {
         inherited: Vec<std::os::fd::RawFd>,
         spec: &Spec,
         folder: &Path,
-        files: &BootFiles,
+        needed: CapabilitySet,
         program: &OsString,
     ) -> Result<Begun, MachineError> {
         let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
         let (from, to) = pipe()?;
         let end = to.try_clone().map_err(failed("no pipe"))?;
         command.current_dir(folder).stdout(to);
-        let opened = [spec.kernel.as_path(), &files.initrd, folder];
-        let needed = privileges::needed(spec, &qemu::Link::None, opened);
         let what = format!("cannot start {}", program.to_string_lossy());
         let mut child = spawn(command, inherited, needed, PrivateMounts::default()).map_err(failed(&what))?;
         let what = format!("cannot watch {}", spec.platform.monitor());
