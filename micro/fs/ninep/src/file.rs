@@ -208,11 +208,13 @@ impl File for NineFile {
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        if self.node.has_lost_its_name()? {
+        match self.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() }) {
             // Where the server writes at its own end, nothing can be cleared.
-            return if self.appends { Err(ENOENT) } else { self.node.cut_nameless(self.fid()?, size) };
+            Err(ENOENT) if self.node.nameless.is_told() && !self.appends => {
+                self.node.cut_nameless(self.fid()?, size)
+            }
+            result => result,
         }
-        self.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })
     }
 
     fn close(&self) -> Result<()> {

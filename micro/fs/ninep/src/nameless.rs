@@ -8,6 +8,8 @@ use crate::file::write_once;
 use crate::node::Node;
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{FileType, SetAttr, Source};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -28,9 +30,6 @@ impl Nameless {
         self.is_told.store(false, Relaxed);
     }
 }
-
-/// What clears data.
-static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 
 impl Node {
     /// The file of this name, which is about to lose it, where it is in use. It remembers what the server says now.
@@ -90,9 +89,13 @@ impl Node {
     pub(crate) fn cut_nameless(&self, fid: &Fid, size: u64) -> Result<()> {
         let end = self.attributes()?.size;
         let (mut at, stop) = if size < end { (size, end) } else { (size.saturating_sub(1).max(end), size) };
+        let most = (stop - at).min(u64::from(fid.client().io_limit())) as usize;
+        let mut zeros = Vec::new();
+        zeros.reserve_exact_fallibly(most).map_err(|_| ENOMEM)?;
+        zeros.resize(most, 0);
         while at < stop {
-            let n = usize::try_from(stop - at).unwrap_or(usize::MAX).min(ZEROS.len());
-            match write_once(fid, at, &mut Source::kernel(&ZEROS[..n]))? {
+            let n = usize::try_from(stop - at).unwrap_or(usize::MAX).min(most);
+            match write_once(fid, at, &mut Source::kernel(&zeros[..n]))? {
                 (0, _) => return Err(EIO),
                 (written, _) => at += written as u64,
             }
