@@ -49,7 +49,9 @@ pub fn act(args: &Args) -> Result<u8> {
             Vec::new()
         }
     };
-    let outcome = pool::run(jobs, &|line| say!("{line}"));
+    // What takes hours may be silent for hours.
+    let max_silence = (!args.long && !args.kvm).then_some(pool::MAX_SILENCE);
+    let outcome = pool::run(jobs, max_silence, &|line| say!("{line}"));
     for (name, count) in &outcome.counts {
         part(name, *count);
     }

@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader},
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::{
         Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError},
@@ -20,6 +20,8 @@ use std::{
 const MAX_JOBS: usize = 8;
 /// A test that took longer has its time behind its name.
 const WORTH_TELLING: Duration = Duration::from_secs(5);
+/// A job that says nothing for so long hangs: the longest wait is for a build of Linux beside another build.
+pub const MAX_SILENCE: Duration = Duration::from_mins(25);
 /// Lines of one job that were read and not looked at.
 const MAX_LINES_AHEAD: usize = 64;
 
@@ -57,8 +59,10 @@ pub struct Outcome {
     pub failures: Vec<String>,
 }
 
-/// Runs the jobs, the first ones first; `print` gets each line of theirs.
-pub fn run(jobs: Vec<Job>, print: &(dyn Fn(&str) + Sync)) -> Outcome {
+/// Runs the jobs, the first ones first; `print` gets each line of theirs. One that says nothing for `max_silence` is ended and
+/// has failed; without it, jobs may take as long as they like.
+pub fn run(jobs: Vec<Job>, max_silence: Option<Duration>, print: &(dyn Fn(&str) + Sync)) -> Outcome {
+    let begin = Instant::now();
     let workers = thread::available_parallelism().map_or(1, usize::from).min(MAX_JOBS);
     let outcome = Mutex::new(Outcome::default());
     // Alone it mixes with nothing.
@@ -69,8 +73,8 @@ pub fn run(jobs: Vec<Job>, print: &(dyn Fn(&str) + Sync)) -> Outcome {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(job) = next() {
-                    print(&format!("== starting {}", job.name));
-                    let ran = run_one(&job, is_live.then_some(print));
+                    print(&format!("== starting {} at {} s", job.name, begin.elapsed().as_secs()));
+                    let ran = run_one(&job, max_silence, is_live.then_some(print));
                     let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
                     // Under the lock, so that two jobs' lines are not mixed.
                     ran.lines.iter().for_each(|line| print(line));
@@ -90,13 +94,13 @@ struct Ran {
 }
 
 /// Runs a job to its end; its lines go to `live` as they come, if it is given.
-fn run_one(job: &Job, live: Option<&(dyn Fn(&str) + Sync)>) -> Ran {
+fn run_one(job: &Job, max_silence: Option<Duration>, live: Option<&(dyn Fn(&str) + Sync)>) -> Ran {
     let begin = Instant::now();
     let mut ran = Ran { lines: Vec::new(), count: Count::default(), failures: Vec::new() };
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.env.iter().map(|(key, value)| (key, value))).current_dir(&job.folder);
     command.stdin(Stdio::null());
-    let ended = lines_of(command, &mut |line, took| {
+    let ended = lines_of(command, max_silence, &mut |line, took| {
         if let Some(count) = summary(&line) {
             ran.count.add(count);
         }
@@ -111,12 +115,13 @@ fn run_one(job: &Job, live: Option<&(dyn Fn(&str) + Sync)>) -> Ran {
         }
     });
     let end = match ended {
-        Ok(true) => "ended",
-        Ok(false) => "failed",
+        Ok(End::Well) => "ended",
+        Ok(End::Badly) => "failed",
+        Ok(End::Silent) => "said nothing for too long and was ended",
         Err(_) => "could not be started",
     };
     // A binary that died before its summary has failed as one test.
-    if !matches!(ended, Ok(true)) && ran.count.failed == 0 {
+    if !matches!(ended, Ok(End::Well)) && ran.count.failed == 0 {
         ran.count.failed = 1;
         ran.failures.push(format!("{}: the whole of it", job.name));
     }
@@ -125,9 +130,22 @@ fn run_one(job: &Job, live: Option<&(dyn Fn(&str) + Sync)>) -> Ran {
     ran
 }
 
-/// Starts the command and hands over each line of both of its streams with the time since the one before; whether it ended
-/// well. What it left behind may hold the streams open: they count until a second after its end.
-fn lines_of(mut command: Command, each: &mut dyn FnMut(String, Duration)) -> io::Result<bool> {
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Well,
+    Badly,
+    /// It was ended.
+    Silent,
+}
+
+/// Starts the command and hands over each line of both of its streams with the time since the one before. What it left behind
+/// may hold the streams open: they count until a second after its end.
+fn lines_of(
+    mut command: Command,
+    max_silence: Option<Duration>,
+    each: &mut dyn FnMut(String, Duration),
+) -> io::Result<End> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
@@ -144,6 +162,12 @@ fn lines_of(mut command: Command, each: &mut dyn FnMut(String, Duration)) -> io:
         }
     });
     let mut last = Instant::now();
+    let mut is_silent = false;
+    let ended = |status: ExitStatus, is_silent| match status.success() {
+        _ if is_silent => End::Silent,
+        true => End::Well,
+        false => End::Badly,
+    };
     loop {
         match lines.recv_timeout(Duration::from_secs(1)) {
             Ok((line, at)) => {
@@ -152,10 +176,15 @@ fn lines_of(mut command: Command, each: &mut dyn FnMut(String, Duration)) -> io:
             }
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(status) = child.try_wait()? {
-                    return Ok(status.success());
+                    return Ok(ended(status, is_silent));
+                }
+                if max_silence.is_some_and(|max| last.elapsed() > max) {
+                    // The harness has printed the name of the test that hangs, which is read next.
+                    is_silent = true;
+                    child.kill()?;
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(child.wait()?.success()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(ended(child.wait()?, is_silent)),
         }
     }
 }
@@ -194,7 +223,7 @@ mod tests {
         let ok = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
         let failing =
             "echo test $WORD ... FAILED; echo 'test result: FAILED. 1 passed; 1 failed; 0'; exit 101";
-        let outcome = run(vec![job("a", ok), job("a", ok), job("b", failing), job("c", "exit 3")], &|_| ());
+        let outcome = run(vec![job("a", ok), job("a", ok), job("b", failing), job("c", "exit 3")], None, &|_| ());
         assert_eq!(outcome.counts["a"], Count { passed: 4, failed: 0 });
         assert_eq!(outcome.counts["b"], Count { passed: 1, failed: 1 });
         assert_eq!(outcome.counts["c"], Count { passed: 0, failed: 1 });
@@ -207,6 +236,20 @@ mod tests {
     fn a_program_that_is_not_there_is_one_failure() {
         let mut missing = job("a", "");
         missing.program = "/nowhere/at/all".into();
-        assert_eq!(run(vec![missing], &|_| ()).counts["a"], Count { passed: 0, failed: 1 });
+        assert_eq!(run(vec![missing], None, &|_| ()).counts["a"], Count { passed: 0, failed: 1 });
+    }
+
+    #[test]
+    fn a_job_that_says_nothing_is_ended_and_named_by_its_test() {
+        let hangs = "echo running 1 test; printf 'test it_hangs ... '; exec sleep 1000";
+        let lines = Mutex::new(Vec::new());
+        let print = |line: &str| lines.lock().unwrap().push(line.to_string());
+        let jobs = vec![job("a", hangs), job("b", "exit 0")];
+        let outcome = run(jobs, Some(Duration::from_millis(100)), &print);
+        assert_eq!(outcome.counts["a"], Count { passed: 0, failed: 1 });
+        assert_eq!(outcome.failures, ["a: the whole of it"]);
+        let lines = lines.into_inner().unwrap();
+        assert!(lines.iter().any(|line| line.starts_with("test it_hangs ...")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("said nothing for too long")), "{lines:?}");
     }
 }
