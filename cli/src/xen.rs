@@ -6,6 +6,7 @@ use crate::{
     built, connect,
     fault::{Fault, Result, file},
     line::Program,
+    mounts::{self, Mounted},
     output::say,
     prepare::{self, Flags, MachineKind},
 };
@@ -13,7 +14,7 @@ use std::{fs, path::PathBuf};
 use unilith_machine::{
     boot,
     networks::mode,
-    record::{Connection, Network, Spec},
+    record::{Connection, Drive, Network, Spec},
 };
 
 /// The configuration's name in the directory.
@@ -59,6 +60,11 @@ pub fn write(flags: Flags, program: &Program, folder: Option<PathBuf>) -> Result
     fs::write(&path, text).map_err(file("write", &path))?;
     say!("{}", folder.display());
     eprintln!("unilith: as root in dom0: xl create -c {}", path.display());
+    if !spec.drives.is_empty() {
+        eprintln!(
+            "unilith: its disks are files of this computer: for them dom0 needs QEMU (Debian's qemu-system-xen); block devices need nothing"
+        );
+    }
     if asks {
         eprintln!("unilith: it asks the network of dom0's bridge for an address by DHCP");
     }
@@ -74,6 +80,8 @@ fn configuration(spec: &Spec, place: &str, command_line: &str, is_connected: boo
         .collect();
     let mebibytes = spec.memory.div_ceil(1 << 20);
     let interfaces = if is_connected { "['']" } else { "[]" };
+    let disks: Vec<String> =
+        spec.drives.iter().zip('a'..).map(|(drive, letter)| disk(drive, letter)).collect();
     format!(
         "# {program}, a PVH guest of Xen. Written by `unilith build`.\n\
          name = {name}\n\
@@ -85,6 +93,7 @@ fn configuration(spec: &Spec, place: &str, command_line: &str, is_connected: boo
          vcpus = {cpus}\n\
          # On dom0's bridge; an address of your own: ip=ADDRESS/LENGTH gw=ADDRESS in place of ip=dhcp above.\n\
          vif = {interfaces}\n\
+         disk = [{disks}]\n\
          on_poweroff = \"destroy\"\n\
          on_reboot = \"destroy\"\n\
          on_crash = \"destroy\"\n",
@@ -93,8 +102,16 @@ fn configuration(spec: &Spec, place: &str, command_line: &str, is_connected: boo
         kernel = quote(&format!("{place}/kernel")),
         ramdisk = quote(&format!("{place}/root.cpio")),
         line = quote(command_line),
+        disks = disks.join(", "),
         cpus = spec.cpus,
     )
+}
+
+/// What `xl-disk-configuration(5)` describes. The letters are the order of the kernel's disks; a path is what is left behind `target=`,
+/// whatever it holds.
+fn disk(drive: &Drive, letter: char) -> String {
+    let access = if drive.read_only { "ro" } else { "rw" };
+    quote(&format!("format=raw, vdev=xvd{letter}, access={access}, target={}", drive.file.display()))
 }
 
 /// A string of a configuration of `xl`.
@@ -114,14 +131,13 @@ fn quote(text: &str) -> String {
 fn refuse_what_wants_a_host(flags: &Flags) -> Result<()> {
     let refused =
         |what: &str, instead: &str| Err(Fault::new(format!("build --machine xen {what}: {instead}")));
-    if !flags.volume.is_empty() || flags.mount.iter().any(|words| !words.contains("type=tmpfs")) {
+    let mounted = flags.mount.iter().map(|words| mounts::mount(words)).collect::<Result<Vec<_>>>()?;
+    if !flags.volume.is_empty() || mounted.iter().any(|mount| matches!(mount, Mounted::Volume(_))) {
         return refused(
             "-v",
-            "a guest of Xen has no directories or disks of its host yet; put files into the image with `files` of a unilith.toml",
+            "a guest of Xen has no directories of its host; put files into the image with `files` of a unilith.toml, or mount a disk \
+             (--mount type=disk,source=FILE,target=/data)",
         );
-    }
-    if !flags.drive.is_empty() {
-        return refused("--drive", "there is no driver of Xen's disks yet; leave it out");
     }
     if flags.malloc.is_some() && !flags.r#static {
         return refused(
@@ -156,5 +172,12 @@ mod tests {
     fn words_with_quotes_stay_one_string_of_the_configuration() {
         assert_eq!(quote("cwd=/ -- sh -c 'a \"b\" \\c'"), r#""cwd=/ -- sh -c 'a \"b\" \\c'""#);
         assert_eq!(quote("a\nname = b"), "\"a\\nname = b\"");
+    }
+
+    #[test]
+    fn disks_have_the_letters_of_their_order() {
+        let drive = Drive { file: "/a, \"b\".img".into(), read_only: true, guest: None };
+        let expected = r#""format=raw, vdev=xvdb, access=ro, target=/a, \"b\".img""#;
+        assert_eq!(disk(&drive, 'b'), expected);
     }
 }

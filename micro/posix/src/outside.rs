@@ -150,7 +150,8 @@ pub fn start(
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     let thread = sched::spawn(true, Start::Program(Box::new(TrapFrame::at_start(entry, stack))))?;
     process.give_space(space);
-    process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
+    let users = process.credentials.lock().users.clone();
+    process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
     let task = Task::new(process.clone(), pid, [0; 16], None);
     match container {
         Some(container) => task.seccomp.begin(container.profile.as_ref()),

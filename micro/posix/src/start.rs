@@ -114,7 +114,8 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     task::current().set_name(&comm);
     task::current().seccomp.begin(profile.as_ref());
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
-    process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
+    let users = process.credentials.lock().users.clone();
+    process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
     let frame = TrapFrame::at_start(entry, stack);
     api_plat::status(&Status::Started { kernel_ns: api_plat::now_ns() });
     // SAFETY: the registers are those of a program at its start, in the space just activated.

@@ -223,7 +223,8 @@ mod tests {
         let ok = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
         let failing =
             "echo test $WORD ... FAILED; echo 'test result: FAILED. 1 passed; 1 failed; 0'; exit 101";
-        let outcome = run(vec![job("a", ok), job("a", ok), job("b", failing), job("c", "exit 3")], None, &|_| ());
+        let outcome =
+            run(vec![job("a", ok), job("a", ok), job("b", failing), job("c", "exit 3")], None, &|_| ());
         assert_eq!(outcome.counts["a"], Count { passed: 4, failed: 0 });
         assert_eq!(outcome.counts["b"], Count { passed: 1, failed: 1 });
         assert_eq!(outcome.counts["c"], Count { passed: 0, failed: 1 });

@@ -424,9 +424,11 @@ pub trait Inode: Any + Send + Sync {
         Err(ENOTDIR)
     }
 
-    /// The caller may search and read it whatever the permission bits say (Linux' proc_fd_permission).
-    fn admits_caller(&self) -> bool {
-        false
+    /// What the caller's access of this kind (access(2)'s bits) is answered whatever owner, permission bits and the caller's ids for files
+    /// say; `None` where they decide.
+    fn own_rule(&self, want: u32) -> Option<Result<()>> {
+        let _ = want;
+        None
     }
 
     /// A name that is not there cannot be made either: a search for the place of a new name answers `ENOENT`, as all of /proc does.

@@ -28,11 +28,14 @@ pub struct Device {
     pub domain: u16,
 }
 
-/// The first devices of a kind (`vif`, `vbd`) that have another end. There may be none.
+/// The first devices of a kind (`vif`, `vbd`) that have another end, by their numbers. There may be none.
 pub fn devices(kind: &str, most: usize) -> Vec<Device> {
     let Some(store) = control::store() else { return Vec::new() };
     let Ok(list) = store.list(&format!("device/{kind}")) else { return Vec::new() };
-    let all = names(&list).filter_map(|name| Device::open(format!("device/{kind}/{name}")).ok());
+    // xenstore lists them in no order that is promised.
+    let mut numbers: Vec<u32> = names(&list).filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    let all = numbers.iter().filter_map(|number| Device::open(format!("device/{kind}/{number}")).ok());
     all.take(most).collect()
 }
 

@@ -48,6 +48,8 @@ pub type Lead = fn(Key) -> Result<Magic>;
 pub type Open = fn(Key, &Arc<dyn Inode>) -> Result<Arc<dyn File>>;
 /// The type of /proc, as statfs(2) has it.
 pub const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+/// The bit of access(2).
+const WANT_WRITE: u32 = 2;
 /// Largest write that is taken.
 const WRITE_LIMIT: usize = 4096;
 
@@ -82,6 +84,13 @@ pub enum Entry {
         text: Text,
         store: Store,
         permissions: fn(Key) -> Result<u32>,
+    },
+    /// As [`Entry::File`], opened for writing by those alone that `check` lets.
+    Guarded {
+        text: Text,
+        store: Store,
+        check: Check,
+        permissions: u32,
     },
     /// A file that is no text: what is opened reads and writes by itself.
     Opens {
@@ -124,10 +133,16 @@ pub trait Changing: Send + Sync {
     fn permissions(&self) -> u32 {
         0o555
     }
-    /// Whether the caller may search and read the directory whatever its permissions are.
+    /// Whether the caller may search and read the directory whatever its permissions are (Linux' proc_fd_permission).
     fn admits_caller(&self, key: Key) -> bool {
         let _ = key;
         false
+    }
+    /// What the caller's access of this kind (access(2)'s bits) to a file of the table beside these names is answered, by the file's directory
+    /// and permissions; `None` where its owner and permission bits decide.
+    fn rule_beside(&self, directory: &str, permissions: u32, want: u32) -> Option<Result<()>> {
+        let _ = (directory, permissions, want);
+        None
     }
     /// The entry of a name, and its key; `ENOENT` when there is none.
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
@@ -196,13 +211,15 @@ pub struct Owner {
     pub gid: u32,
     /// All are the superuser's but directories that everybody may list.
     pub is_secret: bool,
+    /// The superuser's ids.
+    pub superuser: (u32, u32),
 }
 
 impl Owner {
     /// The ids that a file of this type and with these permission bits has.
     fn ids(self, kind: FileType, permissions: u32) -> (u32, u32) {
         let is_open = kind == FileType::Directory && permissions == 0o555;
-        if self.is_secret && !is_open { (0, 0) } else { (self.uid, self.gid) }
+        if self.is_secret && !is_open { self.superuser } else { (self.uid, self.gid) }
     }
 }
 
@@ -281,6 +298,7 @@ impl Body {
                 | Entry::Watched { .. }
                 | Entry::File { .. }
                 | Entry::Granted { .. }
+                | Entry::Guarded { .. }
                 | Entry::Opens { .. },
             ) => FileType::Regular,
         }
@@ -366,6 +384,37 @@ impl Node {
         self.parent.as_ref().is_some_and(|parent| parent.key != self.key)
     }
 
+    /// The permission bits.
+    fn permissions(&self) -> Result<u32> {
+        let kind = self.body.kind();
+        Ok(match self.body {
+            Body::Entry(
+                Entry::File { permissions, .. }
+                | Entry::Guarded { permissions, .. }
+                | Entry::Opens { permissions, .. }
+                | Entry::Private { permissions, .. },
+            ) => permissions,
+            Body::Entry(Entry::Descriptor { permissions, .. } | Entry::Granted { permissions, .. }) => {
+                permissions(self.key)?
+            }
+            Body::Entry(Entry::Changing(changing)) => changing.permissions(),
+            _ if kind == FileType::Regular => 0o444,
+            _ if kind == FileType::Directory => 0o555,
+            _ => 0o777,
+        })
+    }
+
+    /// The answer of [`Changing::rule_beside`], for a file of the root's table.
+    fn rule(&self, want: u32) -> Option<Result<()>> {
+        let mut at = self.parent.as_ref()?;
+        let Body::Table { below, .. } = at.body else { return None };
+        while let Some(parent) = &at.parent {
+            at = parent;
+        }
+        let Body::Both { changing, .. } = at.body else { return None };
+        changing.rule_beside(below, self.permissions().ok()?, want)
+    }
+
     /// What the policy is about: an entry that comes and goes beside the root's table.
     fn policy(&self) -> Option<&dyn Policy> {
         let is_beside = |parent: &Arc<Node>| matches!(parent.body, Body::Both { .. });
@@ -385,9 +434,12 @@ impl Node {
         let mut out = Output::part(from);
         match self.body {
             Body::Entry(Entry::Fixed(text)) => out.add(text.as_bytes())?,
-            Body::Entry(Entry::Text(text) | Entry::File { text, .. } | Entry::Granted { text, .. }) => {
-                out.add(&text(self.key)?)?
-            }
+            Body::Entry(
+                Entry::Text(text)
+                | Entry::File { text, .. }
+                | Entry::Granted { text, .. }
+                | Entry::Guarded { text, .. },
+            ) => out.add(&text(self.key)?)?,
             Body::Entry(
                 Entry::Lines(lines) | Entry::Private { lines, .. } | Entry::Watched { lines, .. },
             ) => lines(self.key, &mut out)?,
@@ -403,20 +455,7 @@ impl Inode for Node {
             return Err(ENOENT);
         }
         let kind = self.body.kind();
-        let permissions = match self.body {
-            Body::Entry(
-                Entry::File { permissions, .. }
-                | Entry::Opens { permissions, .. }
-                | Entry::Private { permissions, .. },
-            ) => permissions,
-            Body::Entry(Entry::Descriptor { permissions, .. } | Entry::Granted { permissions, .. }) => {
-                permissions(self.key)?
-            }
-            Body::Entry(Entry::Changing(changing)) => changing.permissions(),
-            _ if kind == FileType::Regular => 0o444,
-            _ if kind == FileType::Directory => 0o555,
-            _ => 0o777,
-        };
+        let permissions = self.permissions()?;
         let mut stat = Stat::new(kind, permissions);
         stat.device = self.fs.device;
         stat.inode = self.number;
@@ -470,6 +509,7 @@ impl Inode for Node {
                 return Err(EACCES);
             }
             Body::Entry(Entry::Private { check, .. }) => check(self.key)?,
+            Body::Entry(Entry::Guarded { check, .. }) if flags & O_ACCMODE != 0 => check(self.key)?,
             Body::Entry(Entry::Changing(changing)) => changing.check(self.key)?,
             _ => {}
         }
@@ -547,10 +587,11 @@ impl Inode for Node {
         self.fs.magic == PROC_SUPER_MAGIC
     }
 
-    fn admits_caller(&self) -> bool {
+    fn own_rule(&self, want: u32) -> Option<Result<()>> {
         match self.body {
-            Body::Entry(Entry::Changing(changing)) => changing.admits_caller(self.key),
-            _ => false,
+            Body::Entry(Entry::Changing(changing)) => changing.admits_caller(self.key).then_some(Ok(())),
+            Body::Entry(_) if self.owner.is_none() => self.rule(want),
+            _ => None,
         }
     }
 
@@ -638,10 +679,14 @@ impl File for OpenFile {
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
         let store = match self.node.body {
-            Body::Entry(Entry::File { store, .. } | Entry::Granted { store, .. }) => store,
+            Body::Entry(
+                Entry::File { store, .. } | Entry::Granted { store, .. } | Entry::Guarded { store, .. },
+            ) => store,
             body if body.kind() == FileType::Regular => return Err(EACCES),
             _ => return Err(EISDIR),
         };
+        // Whoever opened it may have given it away, or have become another (Linux' proc_sys_call_handler).
+        self.node.rule(WANT_WRITE).unwrap_or(Ok(())).map_err(|_| EPERM)?;
         let bytes = from.take_vec(WRITE_LIMIT)?;
         store(self.node.key, &bytes)?;
         Ok(bytes.len())

@@ -287,6 +287,11 @@ impl Dentry {
         is_reached.then_some(path)
     }
 
+    /// The path as seen from `root`, or from the top of its tree where it cannot be reached from there, as links below /proc show it.
+    pub fn path_seen_from(self: &Arc<Dentry>, root: &Arc<Dentry>) -> Vec<u8> {
+        self.path_from(root).unwrap_or_else(|| self.path_from_top())
+    }
+
     /// The path from wherever the way up ends, as getcwd(2) shows it for what cannot be reached.
     pub fn path_from_top(self: &Arc<Dentry>) -> Vec<u8> {
         self.path_up(None).0

@@ -32,7 +32,14 @@ fn key_of(process: Key, fd: i32) -> Key {
 
 /// The descriptors of the thread; `ENOENT` behind its end.
 fn table<T>(key: Key, see: impl FnOnce(&descriptors::Descriptors) -> T) -> Result<T> {
-    super::process::files_of(key >> 32, |files| see(&files.descriptors))
+    let task = super::process::thread(key >> 32).map_err(|_| ENOENT)?;
+    Ok(see(&task.files().descriptors))
+}
+
+/// The same, for those who may trace it: `EACCES` for others.
+fn open_to_tracers(fd: Key) -> Result<Arc<Description>> {
+    super::process::traceable(fd >> 32)?;
+    open(fd)
 }
 
 fn open(key: Key) -> Result<Arc<Description>> {
@@ -51,9 +58,7 @@ fn numbers(of: Key, from: u32, most: usize) -> Vec<u32> {
 /// What readlink shows for a descriptor: its path, or its kind and number.
 fn shown(description: &Description) -> Result<Vec<u8>> {
     if let Some(place) = description.place().filter(|place| !place.is_open_file()) {
-        // What cannot be reached, as in a tree that is mounted nowhere, is shown from the top of its tree.
-        let seen = place.path_from(&files::current().root());
-        return Ok(seen.unwrap_or_else(|| place.path_from_top()));
+        return Ok(place.path_seen_from(&files::current().root()));
     }
     let stat = description.file().stat()?;
     text(match stat.kind {
@@ -77,7 +82,7 @@ fn permissions(fd: Key) -> Result<u32> {
 
 /// Where the link of a descriptor leads.
 fn lead(fd: Key) -> Result<Magic> {
-    let description = open(fd)?;
+    let description = open_to_tracers(fd)?;
     Ok(match description.place() {
         Some(place) => Magic::Place(place.clone()),
         None => Magic::File(description.file().clone()),
@@ -87,10 +92,6 @@ fn lead(fd: Key) -> Result<Magic> {
 pub struct Descriptors;
 
 impl Changing for Descriptors {
-    fn check(&self, key: Key) -> Result<()> {
-        super::process::traceable(key).map(|_| ())
-    }
-
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         numbers(key, from, most)
     }
@@ -98,7 +99,7 @@ impl Changing for Descriptors {
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
         let fd = key_of(key, number(name)?);
         open(fd)?;
-        Ok((Entry::Descriptor { text: |fd| shown(&*open(fd)?), lead, permissions }, fd))
+        Ok((Entry::Descriptor { text: |fd| shown(&*open_to_tracers(fd)?), lead, permissions }, fd))
     }
 
     fn kind(&self) -> FileType {
@@ -146,7 +147,7 @@ impl Changing for Infos {
 }
 
 fn info(fd: Key, out: &mut Output) -> Result<()> {
-    let description = open(fd)?;
+    let description = open_to_tracers(fd)?;
     let on_exec = table(fd, |descriptors| descriptors.close_on_exec(fd as i32))?.unwrap_or(false);
     let flags = description.flags() | if on_exec { O_CLOEXEC } else { 0 };
     let mount = description.place().map_or(0, |place| place.mount().id());

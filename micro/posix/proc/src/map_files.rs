@@ -62,7 +62,7 @@ fn place(file: &MappedFile) -> Option<Arc<Dentry>> {
 fn shown(key: Key) -> Result<Vec<u8>> {
     let file = file(key)?;
     Ok(match place(&file).filter(|place| !place.is_open_file()) {
-        Some(place) => place.path_from(&files::current().root()).unwrap_or_else(|| place.path_from_top()),
+        Some(place) => place.path_seen_from(&files::current().root()),
         None => file.path.clone(),
     })
 }

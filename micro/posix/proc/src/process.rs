@@ -21,7 +21,7 @@ use procfs::{Changing, Entry, Key, Output, Owner, Row};
 use task::blocked::Blocked;
 use task::cpu_time::{self, Bytes};
 use task::files::{self, Files};
-use task::identity::capabilities::CAP_SYS_NICE;
+use task::identity::capabilities::{CAP_NET_ADMIN, CAP_SYS_NICE};
 use task::identity::{As, check_access};
 use task::pids::{Pid, PidNamespace};
 use task::prctl::CORE_FILTER_KNOWN;
@@ -71,20 +71,41 @@ impl Changing for Processes {
         of(key).map(|_| ())
     }
 
+    /// Settings go by effective ids and no capability, those of a network by its administrator as well (Linux' sysctl_perm).
+    fn rule_beside(&self, directory: &str, permissions: u32, want: u32) -> Option<Result<()>> {
+        let below = directory.strip_prefix("sys/")?;
+        let caller = task::current();
+        let (who, owner) = (caller.credentials().lock(), caller.network().owner.clone());
+        let administers = below.starts_with("net/") && who.can_in(&owner, CAP_NET_ADMIN);
+        let shift = if who.euid == 0 || administers {
+            6
+        } else if who.egid == 0 || who.groups.contains(&0) {
+            3
+        } else {
+            0
+        };
+        Some(if permissions >> shift & want == want { Ok(()) } else { Err(EACCES) })
+    }
+
     /// The process, for pidfd_send_signal(2).
     fn object(&self, key: Key) -> Result<Arc<dyn Any + Send + Sync>> {
         Ok(of(key)?)
     }
 }
 
-/// Whose the files of a process are: of its effective user, and the superuser's where it may not be dumped.
+/// Whose the files of a process are: of its effective user, and where it may not be dumped the superuser's of the user namespace in which
+/// it began its program.
 pub fn owner(key: Key) -> Option<Owner> {
     let process = of(key).ok()?;
     let (uid, gid) = {
         let c = process.credentials.lock();
         (c.euid, c.egid)
     };
-    Some(Owner { uid, gid, is_secret: !process.settings.lock().may_be_dumped() })
+    let is_secret = !process.settings.lock().may_be_dumped();
+    let users = process.program().map(|program| program.users.clone()).unwrap_or_default();
+    let root = |kind| users.to_machine(kind, 0).unwrap_or(0);
+    let superuser = if is_secret { (root(Kind::User), root(Kind::Group)) } else { (0, 0) };
+    Some(Owner { uid, gid, is_secret, superuser })
 }
 
 /// At most this many of the numbers that are not below `from`; they come in ascending order.
@@ -404,7 +425,7 @@ pub fn files_of<T>(key: Key, see: impl FnOnce(&Files) -> T) -> Result<T> {
 
 /// The path of a place in the tree, as the program sees it.
 fn path(place: Result<Arc<Dentry>>) -> Result<Vec<u8>> {
-    place?.path_from(&files::current().root()).ok_or(ENOENT)
+    Ok(place?.path_seen_from(&files::current().root()))
 }
 
 fn program(key: Key) -> Result<Arc<Program>> {

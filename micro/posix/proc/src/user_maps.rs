@@ -24,12 +24,13 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-pub const SETGROUPS: Entry = Entry::File {
+pub const SETGROUPS: Entry = Entry::Guarded {
     text: |key| {
         let allows = namespace(key)?.allows_setgroups();
         Ok(if allows { b"allow\n".to_vec() } else { b"deny\n".to_vec() })
     },
     store: store_setgroups,
+    check: may_set_groups,
     permissions: 0o644,
 };
 
@@ -113,11 +114,15 @@ fn may_map(
     }
 }
 
-fn store_setgroups(key: Key, bytes: &[u8]) -> Result<()> {
+fn may_set_groups(key: Key) -> Result<()> {
     let namespace = namespace(key)?;
-    if !task::current().credentials().lock().can_in(&namespace, CAP_SYS_ADMIN) {
-        return Err(EACCES);
-    }
+    let may = task::current().credentials().lock().can_in(&namespace, CAP_SYS_ADMIN);
+    if may { Ok(()) } else { Err(EACCES) }
+}
+
+fn store_setgroups(key: Key, bytes: &[u8]) -> Result<()> {
+    may_set_groups(key)?;
+    let namespace = namespace(key)?;
     // Seven bytes and the newline are more than either word.
     if bytes.len() >= 8 {
         return Err(EINVAL);

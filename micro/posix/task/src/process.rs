@@ -23,6 +23,7 @@ use crate::thread::Task;
 use crate::time::ProcessTimers;
 use crate::time::namespace::{self, TimeNamespace};
 use crate::tracing::Tracee;
+use crate::users::UserNamespace;
 use crate::uts::{self, Uts};
 use abi::Result;
 use alloc::sync::Arc;
@@ -177,6 +178,8 @@ impl Family {
 /// What runs, as execve left it: for /proc/self.
 pub struct Program {
     pub file: Arc<Dentry>,
+    /// The user namespace in which it was begun (Linux' `mm->user_ns`): who may trace anything there sees also what may not be dumped.
+    pub users: UserNamespace,
     /// Where the argument strings lie on the program's stack, start and end; and those of the environment.
     pub argument_bytes: (u64, u64),
     pub environment_bytes: (u64, u64),

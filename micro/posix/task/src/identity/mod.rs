@@ -33,31 +33,29 @@ pub enum As {
     Files,
 }
 
-/// `EPERM` unless the caller may look into the process or change it: it has CAP_SYS_PTRACE, or all of the process' ids are
-/// the caller's, it is dumpable (PR_SET_DUMPABLE) and has no capability that the caller has not.
+/// `EPERM` unless the caller may look into the process or change it (ptrace(2), "Ptrace access mode checking"): all of the process' ids are
+/// the caller's, it is dumpable (PR_SET_DUMPABLE) and has no capability that the caller has not. Of each of the three CAP_SYS_PTRACE
+/// takes the place: in the user namespace of the process, and for the second in that in which it began its program.
 pub fn check_access(target: &Process, by: As) -> Result<()> {
     let own = &thread::current().process;
     if core::ptr::eq(&**own, target) {
         return Ok(());
     }
     let caller = thread::current().credentials().lock().clone();
-    let users = {
-        let theirs = target.credentials.lock();
-        if !caller.sees_into(&theirs) {
-            return Err(EPERM);
-        }
-        theirs.users.clone()
-    };
-    if caller.can_in(&users, CAP_SYS_PTRACE) {
-        return Ok(());
-    }
     let (uid, gid, capabilities) = match by {
         As::Real => (caller.uid, caller.gid, caller.capabilities.permitted),
         As::Files => (caller.fsuid, caller.fsgid, caller.capabilities.effective),
     };
-    let is_within = {
+    let (is_seen, users, is_within) = {
         let theirs = target.credentials.lock();
-        users == caller.users && theirs.is_all(uid, gid) && theirs.capabilities.permitted & !capabilities == 0
+        let has_no_more = theirs.users == caller.users && theirs.capabilities.permitted & !capabilities == 0;
+        (caller.sees_into(&theirs), theirs.users.clone(), theirs.is_all(uid, gid) && has_no_more)
     };
-    if is_within && target.settings.lock().may_be_dumped() { Ok(()) } else { Err(EPERM) }
+    let is_within = is_within || caller.can_in(&users, CAP_SYS_PTRACE);
+    let sees_secrets = || {
+        let users = target.program().map(|program| program.users.clone()).unwrap_or_default();
+        caller.can_in(&users, CAP_SYS_PTRACE)
+    };
+    let is_allowed = is_seen && is_within && (target.settings.lock().may_be_dumped() || sees_secrets());
+    if is_allowed { Ok(()) } else { Err(EPERM) }
 }
