@@ -126,7 +126,7 @@ fn suite(machine: &str, programs_only: bool) {
     let of_programs = std::env::var(OF_PROGRAMS).expect("./unilith test --kvm --long names them");
     let only = std::env::var(ONLY).unwrap_or_default();
     let cargo = std::env::var("UNILITH_CARGO").unwrap_or_else(|_| "cargo".into());
-    let build = ["test", "--locked", "--release", "-p", "unilith-tests", "--no-run", "--message-format=json"];
+    let build = ["test", "--locked", "-p", "unilith-tests", "--no-run", "--message-format=json"];
     let built = finish(Command::new(cargo).args(build).current_dir(root()), LIMIT).ok().out;
     let messages = built.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut programs: Vec<(String, String)> = messages

@@ -92,13 +92,22 @@ pub fn jobs(root: &Path, args: &Args) -> Result<Option<Vec<Job>>> {
     }
     let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
     let mut jobs = Vec::new();
-    // Linux's own tests are built with those of the host, which is what cargo shares.
     let host = ["--workspace", "--exclude", "unilith-tests", "--exclude", "kernel"];
-    let linux = ["-p", "unilith-linux", "--test", "machines"];
-    let Some(binaries) = binaries::build(root, if args.system { &linux } else { &host })? else {
+    let all = ["--workspace", "--exclude", "kernel"];
+    let system = ["-p", "unilith-tests", "-p", "unilith-linux"];
+    // All at once, for cargo builds what they share only once then.
+    let wanted = match (args.host, args.system) {
+        (true, _) => &host[..],
+        (_, true) => &system,
+        _ => &all,
+    };
+    let Some(binaries) = binaries::build(root, wanted)? else {
         return Ok(None);
     };
-    for binary in &binaries {
+    // cargo tells places without links on the way.
+    let tests = root.join("tests").canonicalize().unwrap_or_default();
+    let (systems, hosts): (Vec<_>, Vec<_>) = binaries.into_iter().partition(|binary| binary.folder == tests);
+    for binary in &hosts {
         if !args.system {
             jobs.push(job(HOST, "", binary, &filter, &[]));
         }
@@ -116,10 +125,7 @@ pub fn jobs(root: &Path, args: &Args) -> Result<Option<Vec<Job>>> {
         jobs.push(examples(root, &host, &filter));
     }
     if !args.host {
-        let Some(binaries) = binaries::build(root, &["--release", "-p", "unilith-tests"])? else {
-            return Ok(None);
-        };
-        whole_systems(args, &binaries, &filter, &mut jobs);
+        whole_systems(args, &systems, &filter, &mut jobs);
     }
     jobs.sort_by_key(|job| FIRST.iter().position(|name| job.name.starts_with(name)).unwrap_or(FIRST.len()));
     Ok(Some(jobs))
@@ -162,8 +168,7 @@ fn whole_systems(args: &Args, binaries: &[Binary], filter: &[&str], jobs: &mut V
 
 /// The rig that emulates KVM, with the whole-system tests in it or a few.
 fn kvm(root: &Path, args: &Args) -> Result<Option<Vec<Job>>> {
-    let Some(binaries) = binaries::build(root, &["--release", "-p", "unilith-tests", "--test", "kvm"])?
-    else {
+    let Some(binaries) = binaries::build(root, &["-p", "unilith-tests", "--test", "kvm"])? else {
         return Ok(None);
     };
     let files = ON_PROCESS_MACHINES.join(" ");

@@ -133,7 +133,9 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
 fn enter(into: &Entered) -> Result<()> {
     let task: &Task = &task::current();
     let process: &Arc<Process> = &task.process;
-    let mut who = task.credentials().lock().clone();
+    // What it may now decides on all: whoever enters namespaces of users and others at once may not have anything to say about those
+    // from within.
+    let who = task.credentials().lock().clone();
     // Root and working directory change with users and mounts, and must be nobody else's.
     let has_own_position = !task.files().shares_position();
     if let Some(users) = &into.users {
@@ -143,13 +145,13 @@ fn enter(into: &Entered) -> Result<()> {
         if !who.can_in(users, CAP_SYS_ADMIN) {
             return Err(EPERM);
         }
-        who.enter_users(users.clone());
     }
+    let users = into.users.as_ref().unwrap_or(&who.users);
     let is_privileged =
-        |owner: &UserNamespace| who.can_in(owner, CAP_SYS_ADMIN) && who.can_here(CAP_SYS_ADMIN);
+        |owner: &UserNamespace| who.can_in(owner, CAP_SYS_ADMIN) && who.can_in(users, CAP_SYS_ADMIN);
     if let Some(mounts) = &into.mounts {
         let owner = UserNamespace::of_owner(mounts.owner());
-        if !is_privileged(&owner) || !who.can_here(CAP_SYS_CHROOT) {
+        if !is_privileged(&owner) || !who.can_in(users, CAP_SYS_CHROOT) {
             return Err(EPERM);
         }
         if !has_own_position {
@@ -183,8 +185,10 @@ fn enter(into: &Entered) -> Result<()> {
             return Err(EPERM);
         }
     }
-    if into.users.is_some() {
-        task.set_credentials(who);
+    if let Some(users) = &into.users {
+        let mut credentials = who.clone();
+        credentials.enter_users(users.clone());
+        task.set_credentials(credentials);
     }
     if let Some(mounts) = &into.mounts {
         task.files().enter_namespace(mounts.clone());

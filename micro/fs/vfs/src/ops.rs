@@ -180,6 +180,8 @@ pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result
         FileType::CharDevice | FileType::BlockDevice if mount.has(MountFlags::NODEV) => return Err(EACCES),
         _ => {}
     }
+    // The superuser is held to it as well.
+    dentry.inode().own_rule(access.0).unwrap_or(Ok(()))?;
     let protection = dentry.inode().flags().filter(|flags| flags.is_protected());
     if !who.has(Capability::DacOverride) || flags & O_NOATIME != 0 || protection.is_some() {
         let stat = dentry.inode().stat()?;

@@ -89,9 +89,8 @@ pub static PID: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |task| {
 
 pub static PID_FOR_CHILDREN: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |task| {
     let pids = task.pids_for_children.lock().clone();
-    // Nobody can enter one that has no first process yet.
-    let is_ready = pids == PidNamespace::FIRST || pids.first().is_some();
-    if is_ready { Ok(Entered { pids: Some(pids), ..Entered::default() }) } else { Err(ENOENT) }
+    // Nobody can enter one that has had no first process yet.
+    if pids.has_begun() { Ok(Entered { pids: Some(pids), ..Entered::default() }) } else { Err(ENOENT) }
 });
 
 pub static USER: Kind = kind("user", 0xefff_fffd, 0x1000_0000, |task| {

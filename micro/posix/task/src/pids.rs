@@ -221,6 +221,11 @@ impl PidNamespace {
         numbers.pids.get(&1).copied().filter(|_| numbers.has_first)
     }
 
+    /// A first process is there, or was.
+    pub fn has_begun(&self) -> bool {
+        self.0.as_ref().is_none_or(|nested| nested.numbers.lock().has_first)
+    }
+
     /// The number given out last.
     pub fn newest(&self) -> Option<i32> {
         self.0.as_ref().map(|nested| nested.numbers.lock().next - 1)

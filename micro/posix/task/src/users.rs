@@ -273,6 +273,8 @@ impl UserNamespace {
     /// Sets the map: lines with the first id inside, the first in the parent, and how many. `EPERM` when there is one, or when ids are
     /// not the parent's.
     pub fn set_map(&self, kind: Kind, lines: &[Extent]) -> Result<()> {
+        /// UID_GID_MAP_MAX_BASE_EXTENTS.
+        const UNSORTED: usize = 5;
         let nested = self.0.as_ref().ok_or(EPERM)?;
         let mut map = Vec::new();
         map.reserve_exact_fallibly(lines.len()).map_err(|_| ENOMEM)?;
@@ -284,6 +286,10 @@ impl UserNamespace {
                 return Err(EPERM);
             }
             map.push(Extent { outside: first, ..*line });
+        }
+        // Linux sorts what does not fit the object itself.
+        if map.len() > UNSORTED {
+            map.sort_unstable_by_key(|extent| extent.inside);
         }
         let mut state = nested.state.lock();
         if !state.maps[kind as usize].is_empty() {
