@@ -2,7 +2,9 @@
 //! Programs of `tests/programs` that check what the kernel does from inside, each built with glibc, dynamic and static.
 
 use std::time::Duration;
-use unilith_tests::{BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, tested_machine};
+use unilith_tests::{
+    BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, is_skipped_where_slow, tested_machine,
+};
 
 /// Thousands of signals under software emulation take their time.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -472,6 +474,9 @@ fn a_hundred_thousand_sockets_and_full_memory_end_no_kernel() {
 /// with it the machine. The kernel has no fault of its own.
 #[test]
 fn objects_of_every_kind_are_refused_when_memory_ends() {
+    if is_skipped_where_slow() {
+        return;
+    }
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-static"], "objects.c", &[]);
     let kinds = [
