@@ -217,6 +217,20 @@ fn namespaces_answer_random_calls_as_on_linux() {
     nearly_the_same_by_reason("namespaces", &[("0", 10)], "3000");
 }
 
+/// A key that nothing holds any more is natively there until no processor sees the credentials that held it.
+#[test]
+fn keys_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "root natively maps the users of a namespace") {
+        return;
+    }
+    if unilith_tests::is_skipped_without_micro("the part is one of our own kernel") || is_skipped_where_slow()
+    {
+        return;
+    }
+    nearly_the_same_with("keys", &[("0", 30)], "800", &MORE_PARTS);
+}
+
 #[test]
 fn traced_processes_answer_random_calls_as_on_linux() {
     nearly_the_same("traces", &[("0", 3)], "2400");

@@ -43,11 +43,12 @@ fn give(call: &Call<'_>, bytes: &[u8]) -> Result<usize> {
 /// KEYCTL_READ, of whoever may read the key or possesses it and may search it.
 pub fn read(call: &Call<'_>) -> Result<usize> {
     let at = find(call.int(1), How::USABLE, Need::Later).map_err(|_| ENOKEY)?;
-    let content = content(at)?;
+    let content = content(at, call.size(3))?;
     give(call, &content)
 }
 
-fn content(at: Ref) -> Result<Vec<u8>> {
+/// What there is to read, for a buffer with so much room: of a keyring for whole numbers.
+fn content(at: Ref, room: usize) -> Result<Vec<u8>> {
     let who = who();
     let table = table();
     if let Some(error) = table.negative(at.serial) {
@@ -62,6 +63,9 @@ fn content(at: Ref) -> Result<Vec<u8>> {
     }
     let mut out = Vec::new();
     if table.link_count(at.serial).is_some() {
+        if !room.is_multiple_of(size_of::<i32>()) {
+            return Err(EINVAL);
+        }
         let serials = table.serials(at.serial)?;
         out.reserve_exact_fallibly(serials.len() * size_of::<i32>()).map_err(|_| ENOMEM)?;
         serials.iter().for_each(|serial| out.extend_from_slice(&serial.to_ne_bytes()));
@@ -75,7 +79,8 @@ fn content(at: Ref) -> Result<Vec<u8>> {
 
 /// KEYCTL_GET_SECURITY: no security module labels keys, so it is an empty string.
 pub fn security(call: &Call<'_>) -> Result<usize> {
-    find(call.int(1), How::PARTIAL, Need::View)?;
+    // Whoever may not view it is asked for the authority over a key under construction, which nobody has.
+    find(call.int(1), How::PARTIAL, Need::View).map_err(|e| if e == EACCES { ENOKEY } else { e })?;
     give(call, &[0])
 }
 

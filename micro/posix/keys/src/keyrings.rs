@@ -113,8 +113,11 @@ impl Table {
     /// KEYCTL_UNLINK.
     pub fn unlink(&mut self, ring: Serial, serial: Serial) -> Result<()> {
         self.links(ring)?;
-        self.take(ring, serial)?;
-        self.release(serial);
+        let index = self.get(serial)?.index.clone();
+        // As Linux looks for it, which may find another key of that type and description.
+        let linked = self.linked(ring, &index).ok_or(ENOENT)?;
+        self.take(ring, linked)?;
+        self.release(linked);
         Ok(())
     }
 

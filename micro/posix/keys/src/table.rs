@@ -314,11 +314,16 @@ impl Table {
     }
 
     /// The keyrings of a user in a user namespace, which are made when they are asked for first. Each namespace has names of its own
-    /// for ids, so the caller says what the user is called there.
+    /// for ids, so the caller says what the user is called there. `ENOKEY` once either was revoked
+    /// or may not be searched.
     pub fn of_user(&mut self, who: &Who, shown: u32) -> Result<UserKeyrings> {
         let place = (who.namespace, who.uid);
-        if let Some(found) = self.users.get(&place) {
-            return Ok(*found);
+        if let Some(found) = self.users.get(&place).copied() {
+            for serial in [found.user, found.session] {
+                let key = self.get(serial)?;
+                key.validate(now()).and(key.permits(who, true, Need::Search)).map_err(|_| ENOKEY)?;
+            }
+            return Ok(found);
         }
         let owner = Who { gid: NO_GROUP, ..who.clone() };
         let user = self.make_keyring(&owner, &format!("_uid.{shown}"), OF_USER, Quota::Counts)?;
