@@ -217,6 +217,17 @@ fn namespaces_answer_random_calls_as_on_linux() {
     nearly_the_same_by_reason("namespaces", &[("0", 10)], "3000");
 }
 
+/// Parent-death signals and personality(2) are a process' here and a thread's there, and the names of threads are written by whoever may write
+/// to their files.
+#[test]
+fn threads_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what root gives up natively is asked by root") {
+        return;
+    }
+    nearly_the_same("threads", &[("0", 6)], "3000");
+}
+
 /// A key that nothing holds any more is natively there until no processor sees the credentials that held it.
 #[test]
 fn keys_answer_random_calls_as_on_linux() {

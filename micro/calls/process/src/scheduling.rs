@@ -323,6 +323,17 @@ fn check_change(task: &Task) -> Result<()> {
     if is_within && [theirs.uid, theirs.euid].contains(&euid) { Ok(()) } else { Err(EPERM) }
 }
 
+/// `EPERM` unless the thread's real user is the caller's real or effective one, or the caller has CAP_SYS_NICE.
+fn check_io_change(task: &Task) -> Result<()> {
+    let own = {
+        let caller = task::current();
+        let c = caller.credentials().lock();
+        [c.uid, c.euid]
+    };
+    let is_own = own.contains(&task.credentials().lock().uid);
+    if is_own || may_raise() { Ok(()) } else { Err(EPERM) }
+}
+
 /// PRIO_PROCESS, PRIO_PGRP, PRIO_USER.
 const NICE_KINDS: [i32; 3] = [0, 1, 2];
 
@@ -408,7 +419,7 @@ pub fn ioprio_set(call: &mut Call<'_>) -> Result<usize> {
         return Err(ESRCH);
     }
     for task in tasks {
-        check_change(&task)?;
+        check_io_change(&task)?;
         task.scheduling.lock().io_priority = priority & 0xffff;
     }
     Ok(0)
