@@ -24,8 +24,8 @@ const NATIVELY: &str = "set -e
     ln -s pts/ptmx /mnt/dev/ptmx
     mount -t proc proc /mnt/proc
     cd /mnt
-    # As the root of the namespace of mounts: nobody makes users in a root of his own.
-    mount --move . /
+    # As the root of the namespace of mounts: nobody makes users in a root of his own. -n: not everybody may keep a list of mounts.
+    mount -n --move . /
     exec chroot . /program \"$@\"";
 
 fn natively(program: &str, words: &[&str], folder: &str) -> Option<String> {
