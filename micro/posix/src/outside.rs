@@ -142,7 +142,7 @@ pub fn start(
     let process = Process::begin(pid, beginning);
     let prepared = prepare(&process, paths, arguments, environment)?;
     let Prepared { space, loaded, file, comm, rights } = prepared;
-    program::start_as(&process, rights);
+    let users = program::start_as(&process, rights);
     process.files.descriptors.set_limit(process.limits.soft(RLIMIT_NOFILE));
     for description in streams {
         process.files.descriptors.insert(description.clone(), false)?;
@@ -150,7 +150,6 @@ pub fn start(
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     let thread = sched::spawn(true, Start::Program(Box::new(TrapFrame::at_start(entry, stack))))?;
     process.give_space(space);
-    let users = process.credentials.lock().users.clone();
     process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
     let task = Task::new(process.clone(), pid, [0; 16], None);
     match container {

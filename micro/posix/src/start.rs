@@ -109,12 +109,11 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     let name = path.clone().into_bytes();
     let prepared = program::prepare_first(process, name, arguments, environment);
     let Prepared { space, loaded, file, comm, rights } = prepared.map_err(|e| program::reason(path, e))?;
-    program::start_as(process, rights);
+    let users = program::start_as(process, rights);
     process.set_space(space);
     task::current().set_name(&comm);
     task::current().seccomp.begin(profile.as_ref());
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
-    let users = process.credentials.lock().users.clone();
     process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
     let frame = TrapFrame::at_start(entry, stack);
     api_plat::status(&Status::Started { kernel_ns: api_plat::now_ns() });

@@ -191,7 +191,7 @@ pub fn ppoll(call: &mut Call<'_>) -> Result<usize> {
 /// Linux stores the time that is left; a fault there is ignored, as in Linux. `unit` is nanoseconds a fraction.
 fn write_back(pointer: UserPtr<[i64; 2]>, deadline: u64, unit: u64) {
     if let Some(pointer) = pointer.non_null()
-        && !task::current().process.settings.lock().keeps_timeouts()
+        && !task::current().settings.keeps_timeouts()
     {
         let left = remaining(deadline);
         let value = [(left / NS_PER_SECOND) as i64, (left % NS_PER_SECOND / unit) as i64];

@@ -306,18 +306,7 @@ pub fn give_away(process: &Process) {
         if let Some(reaper) = &reaper {
             reaper.family.children.lock().push(child.clone());
         }
-        let signal = child.settings.lock().parent_death_signal();
-        if signal != 0 {
-            // A real-time signal may be refused for want of room.
-            let uid = process.credentials.lock().uid;
-            let info = SigInfo::from_process(
-                signal,
-                signals::SI_USER,
-                process.pid.seen_by(&child),
-                child.shown_user(uid),
-            );
-            let _ = signals::send_to_process(&child, info);
-        }
+        tell_of_parents_end(process, &child);
         // A zombie that its parent traced has that one's mark still: the new parent would take it for another tracer's.
         let own = child.family.traced_by.replace(process.pid, Pid::NONE);
         // One that its tracer has yet to hear of is not the new parent's before.
@@ -339,24 +328,21 @@ pub fn maker_ends(process: &Process, tid: Pid) {
     let mut told = Vec::new();
     for child in process.family.children.lock().iter() {
         let maker = &child.family.maker;
-        if maker.replace(tid, next).is_ok()
-            && child.settings.lock().parent_death_signal() != 0
-            && told.reserve_fallibly(1).is_ok()
-        {
+        if maker.replace(tid, next).is_ok() && told.reserve_fallibly(1).is_ok() {
             told.push(child.clone());
         }
     }
+    told.iter().for_each(|child| tell_of_parents_end(process, child));
+}
+
+/// PR_SET_PDEATHSIG, which each thread sets and the process gets.
+fn tell_of_parents_end(process: &Process, child: &Arc<Process>) {
     let uid = process.credentials.lock().uid;
-    for child in told {
-        let signal = child.settings.lock().parent_death_signal();
+    for signal in child.tasks().map(|task| task.settings.parent_death_signal()).filter(|signal| *signal != 0)
+    {
+        let (from, user) = (process.pid.seen_by(child), child.shown_user(uid));
         // A real-time signal may be refused for want of room.
-        let info = SigInfo::from_process(
-            signal,
-            signals::SI_USER,
-            process.pid.seen_by(&child),
-            child.shown_user(uid),
-        );
-        let _ = signals::send_to_process(&child, info);
+        let _ = signals::send_to_process(child, SigInfo::from_process(signal, signals::SI_USER, from, user));
     }
 }
 

@@ -398,6 +398,7 @@ fn new_task(
     let child = Task::new(process.clone(), id, *parent.name.lock(), own);
     child.signals.inherit(&parent.signals);
     *child.memory_policy.lock() = *parent.memory_policy.lock();
+    child.settings.inherit(&parent.settings);
     child.timer_slack.inherit(&parent.timer_slack);
     child.seccomp.inherit(&parent.seccomp);
     // A thread of the same memory registers an area of its own.

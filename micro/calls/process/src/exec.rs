@@ -170,7 +170,7 @@ fn replace(frame: &mut TrapFrame, process: &Arc<Process>, prepared: Prepared) ->
     calls_files::aio::program_ends(process.pid.of_machine());
     #[cfg(feature = "io_uring")]
     calls_uring::program_ends(process, true);
-    program::start_as(process, rights);
+    let users = program::start_as(process, rights);
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);
@@ -182,7 +182,6 @@ fn replace(frame: &mut TrapFrame, process: &Arc<Process>, prepared: Prepared) ->
     process.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);
     task.set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
-    let users = process.credentials.lock().users.clone();
     process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
     // SAFETY: the stack is the running thread's own, as it was before.
     unsafe { api_plat::activate(sched::current().stack_top(), 0) };
@@ -223,7 +222,9 @@ fn become_first(process: &Arc<Process>) -> Result<()> {
     first.signals.inherit(&old.signals);
     *process.credentials.lock() = old.credentials().lock().clone();
     *first.scheduling.lock() = *old.scheduling.lock();
+    first.settings.keep(&old.settings);
     first.timer_slack.keep(&old.timer_slack);
+    *first.memory_policy.lock() = *old.memory_policy.lock();
     first.seccomp.inherit(&old.seccomp);
     let tid = old.tid;
     if let Some(old) = process.task(tid) {

@@ -30,11 +30,11 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
         }
         linux::PR_SET_PDEATHSIG if value > SIGNALS as u64 => Err(EINVAL),
         linux::PR_SET_PDEATHSIG => {
-            settings.lock().parent_death_signal = value as u32;
+            task::current().settings.set_parent_death_signal(value as i32);
             Ok(0)
         }
         linux::PR_GET_PDEATHSIG => {
-            let signal = settings.lock().parent_death_signal;
+            let signal = task::current().settings.parent_death_signal();
             call.ptr(1).write(signal).map(|()| 0)
         }
         linux::PR_GET_DUMPABLE => answer(settings.lock().dumpable),
@@ -216,10 +216,9 @@ fn set_name(pointer: UserPtr<u8>) -> Result<usize> {
 pub fn personality(call: &mut Call<'_>) -> Result<usize> {
     const QUERY: u32 = u32::MAX;
     let caller = task::current();
-    let mut settings = caller.process.settings.lock();
-    let before = settings.personality;
+    let before = caller.settings.personality();
     if call.uint(0) != QUERY {
-        settings.personality = call.uint(0);
+        caller.settings.set_personality(call.uint(0));
     }
     Ok(before as usize)
 }

@@ -18,6 +18,7 @@ use task::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
 use task::pids::Pid;
 use task::process::Process;
 use task::time::namespace::{VDSO, clock_page};
+use task::users::UserNamespace;
 use vfs::{Access, Dentry, ops};
 
 /// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
@@ -161,8 +162,9 @@ fn is_safe(process: &Process) -> bool {
 }
 
 /// Gives the process the credentials that its new program starts with. Whether it may have them is asked again: a tracer may
-/// have come since the program was prepared.
-pub fn start_as(process: &Process, rights: FileRights) {
+/// have come since the program was prepared. The user namespace whose secret the program's memory is: the one in which it is begun, or
+/// the machine's own where its user may not read the file.
+pub fn start_as(process: &Process, rights: FileRights) -> UserNamespace {
     let FileRights { grants, is_secure, is_readable } = rights;
     let may_gain = is_safe(process);
     let is_its_users = {
@@ -172,7 +174,11 @@ pub fn start_as(process: &Process, rights: FileRights) {
         let _ = credentials.program_starts(&grants, may_gain);
         credentials.is_its_users() && credentials.is_within(&before)
     };
-    process.settings.lock().program_starts(is_its_users && is_readable, is_secure);
+    process.settings.lock().program_starts(is_its_users && is_readable);
+    if is_secure {
+        process.tasks().for_each(|task| task.settings.secure_program_starts());
+    }
+    if is_readable { process.credentials.lock().users.clone() } else { UserNamespace::default() }
 }
 
 fn may_read(process: &Process, dentry: &Dentry) -> Result<bool> {

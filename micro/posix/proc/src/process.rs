@@ -165,7 +165,7 @@ macro_rules! rows {
             oom::OLD_ADJUSTMENT,
             audit::LOGIN,
             audit::SESSION,
-            ("personality", private(|key, out| out.print(format_args!("{:08x}\n", of(key)?.settings.lock().personality())), 0o400)),
+            ("personality", private(|key, out| out.print(format_args!("{:08x}\n", thread(key)?.settings.personality())), 0o400)),
             ("schedstat", Entry::Text(schedstat)),
             ("cpuset", Entry::Fixed("/\n")),
             #[cfg(feature = "fail-nth")]

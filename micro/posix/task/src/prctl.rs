@@ -3,19 +3,17 @@
 
 use crate::login::Login;
 use abi::linux::prctl as linux;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What prctl sets for the whole process and nothing but prctl reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    pub parent_death_signal: u32,
     pub dumpable: u32,
     pub child_subreaper: bool,
     pub huge_pages_off: bool,
     pub io_flusher: bool,
     /// PR_MCE_KILL_EARLY, _LATE or _DEFAULT: nothing but memory errors asks, and the machine tells of none.
     pub memory_error_policy: u32,
-    pub personality: u32,
     /// Commands of membarrier(2) that registered the process.
     pub barriers: u32,
     /// /proc/PID/coredump_filter: what of the memory is in a core file (core(5)). New programs keep it.
@@ -40,13 +38,11 @@ const CORE_FILTER_DEFAULT: u32 = 0x33;
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            parent_death_signal: 0,
             dumpable: 1,
             child_subreaper: false,
             huge_pages_off: false,
             io_flusher: false,
             memory_error_policy: linux::PR_MCE_KILL_DEFAULT,
-            personality: 0,
             barriers: 0,
             core_filter: CORE_FILTER_DEFAULT,
             login: Login::default(),
@@ -57,7 +53,7 @@ impl Default for Settings {
 impl Settings {
     /// What a new process starts with.
     pub fn inherited(&self) -> Settings {
-        Settings { parent_death_signal: 0, child_subreaper: false, ..*self }
+        Settings { child_subreaper: false, ..*self }
     }
 
     pub fn register_barriers(&mut self, command: u32) {
@@ -68,37 +64,14 @@ impl Settings {
         self.barriers & command != 0
     }
 
-    /// execve(2): memory that was never registered, and that may be dumped if the program has the ids of the user who runs it; what that
-    /// user set for the next program is not for one that is `is_secure`.
-    pub fn program_starts(&mut self, is_its_users: bool, is_secure: bool) {
-        /// PER_CLEAR_ON_SETID: READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE, ADDR_COMPAT_LAYOUT, MMAP_PAGE_ZERO.
-        const NOT_FOR_OTHERS: u32 = 0x40_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
+    /// execve(2): memory that was never registered, and that may be dumped if the program has the ids of the user who runs it.
+    pub fn program_starts(&mut self, is_its_users: bool) {
         (self.barriers, self.dumpable) = (0, is_its_users.into());
-        if is_secure {
-            self.parent_death_signal = 0;
-            self.personality &= !NOT_FOR_OTHERS;
-        }
     }
 
-    /// The ids change that decide what the process may access: what is in its memory may be more than its new ids may see,
-    /// and its parent no longer decides on it.
+    /// The ids change that decide what the process may access: what is in its memory may be more than its new ids may see.
     pub fn ids_change(&mut self) {
-        (self.dumpable, self.parent_death_signal) = (0, 0);
-    }
-
-    /// What it gets when its parent ends; 0 for nothing.
-    pub fn parent_death_signal(&self) -> i32 {
-        self.parent_death_signal as i32
-    }
-
-    pub fn personality(&self) -> u32 {
-        self.personality
-    }
-
-    /// personality(2) with STICKY_TIMEOUTS: select(2) and its like leave the time limit as it was.
-    pub fn keeps_timeouts(&self) -> bool {
-        const STICKY_TIMEOUTS: u32 = 0x400_0000;
-        self.personality & STICKY_TIMEOUTS != 0
+        self.dumpable = 0;
     }
 
     /// PR_SET_DUMPABLE.
@@ -109,6 +82,57 @@ impl Settings {
     /// PR_SET_CHILD_SUBREAPER.
     pub fn is_subreaper(&self) -> bool {
         self.child_subreaper
+    }
+}
+
+/// What prctl and personality(2) set for one thread.
+#[derive(Default)]
+pub struct ThreadSettings {
+    parent_death_signal: AtomicU32,
+    personality: AtomicU32,
+}
+
+impl ThreadSettings {
+    /// For a thread that `parent` makes.
+    pub fn inherit(&self, parent: &ThreadSettings) {
+        self.set_personality(parent.personality());
+    }
+
+    /// For the thread that takes the place of `old` (execve(2)).
+    pub fn keep(&self, old: &ThreadSettings) {
+        self.inherit(old);
+        self.set_parent_death_signal(old.parent_death_signal());
+    }
+
+    /// execve(2) of a program that can do more than its user: what that one set is not for it.
+    pub fn secure_program_starts(&self) {
+        /// PER_CLEAR_ON_SETID: READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE, ADDR_COMPAT_LAYOUT, MMAP_PAGE_ZERO.
+        const NOT_FOR_OTHERS: u32 = 0x40_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
+        self.set_parent_death_signal(0);
+        self.set_personality(self.personality() & !NOT_FOR_OTHERS);
+    }
+
+    /// What its process gets when the one ends that made it; 0 for nothing.
+    pub fn parent_death_signal(&self) -> i32 {
+        self.parent_death_signal.load(Ordering::Relaxed) as i32
+    }
+
+    pub fn set_parent_death_signal(&self, signal: i32) {
+        self.parent_death_signal.store(signal as u32, Ordering::Relaxed);
+    }
+
+    pub fn personality(&self) -> u32 {
+        self.personality.load(Ordering::Relaxed)
+    }
+
+    pub fn set_personality(&self, personality: u32) {
+        self.personality.store(personality, Ordering::Relaxed);
+    }
+
+    /// personality(2) with STICKY_TIMEOUTS: select(2) and its like leave the time limit as it was.
+    pub fn keeps_timeouts(&self) -> bool {
+        const STICKY_TIMEOUTS: u32 = 0x400_0000;
+        self.personality() & STICKY_TIMEOUTS != 0
     }
 }
 

@@ -6,7 +6,7 @@ use crate::fault::FailNth;
 use crate::files::Files;
 use crate::network::NetworkNamespace;
 use crate::pids::{Pid, PidNamespace};
-use crate::prctl::TimerSlack;
+use crate::prctl::{ThreadSettings, TimerSlack};
 use crate::process::{Credentials, NsProxy, Process};
 use crate::rseq::Rseq;
 use crate::scheduling::Scheduling;
@@ -50,6 +50,7 @@ pub struct Task {
     /// PR_SET_NAME: 15 bytes and a NUL.
     pub name: SpinLock<[u8; 16]>,
     pub scheduling: SpinLock<Scheduling>,
+    pub settings: ThreadSettings,
     pub timer_slack: TimerSlack,
     pub seccomp: Seccomp,
     /// set_mempolicy: policy and nodes.
@@ -84,6 +85,7 @@ impl Task {
             rseq: Rseq::default(),
             name: SpinLock::new(name),
             scheduling: SpinLock::new(Scheduling::default()),
+            settings: ThreadSettings::default(),
             timer_slack: TimerSlack::default(),
             seccomp: Seccomp::default(),
             memory_policy: SpinLock::new((0, 0)),
@@ -147,8 +149,14 @@ impl Task {
         };
         drop(old);
         if is_another {
-            self.process.settings.lock().ids_change();
+            self.ids_change();
         }
+    }
+
+    /// The ids change that decide what it may access: its memory is not shown to whoever has them, and its parent decides on it no more.
+    pub fn ids_change(&self) {
+        self.process.settings.lock().ids_change();
+        self.settings.set_parent_death_signal(0);
     }
 
     /// The next child begins in that PID namespace.

@@ -22,7 +22,7 @@ fn change<R>(change: impl FnOnce(&mut Credentials) -> R) -> R {
         (result, !credentials.is_within(&before))
     };
     if is_another {
-        task::current().process.settings.lock().ids_change();
+        task::current().ids_change();
     }
     result
 }
