@@ -114,11 +114,15 @@ pub fn is_skipped_without_micro(why: &str) -> bool {
     is_skipped(tested_kernel() != "micro", why)
 }
 
-/// Whether the test is to be left out because it takes minutes under software emulation: `./unilith test --long` runs it on
-/// virtual machines as well.
+/// Whether what takes long under software emulation is to be left out: it runs on process machines, and by `./unilith test --long` on
+/// virtual ones as well.
+pub fn is_short_of_time() -> bool {
+    tested_machine() != "process" && std::env::var_os("UNILITH_TEST_LONG").is_none()
+}
+
+/// Whether the test is to be left out because it takes minutes under software emulation ([`is_short_of_time`]).
 pub fn is_skipped_where_slow() -> bool {
-    let slow = tested_machine() != "process" && std::env::var_os("UNILITH_TEST_LONG").is_none();
-    is_skipped(slow, "minutes under software emulation (./unilith test --long runs it)")
+    is_skipped(is_short_of_time(), "minutes under software emulation (./unilith test --long runs it)")
 }
 
 /// Whether `doctor` finds passt to work; says why not.
