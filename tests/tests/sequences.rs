@@ -217,8 +217,7 @@ fn namespaces_answer_random_calls_as_on_linux() {
     nearly_the_same_by_reason("namespaces", &[("0", 10)], "3000");
 }
 
-/// Parent-death signals and personality(2) are a process' here and a thread's there, and the names of threads are written by whoever may write
-/// to their files.
+/// The names of threads are written by whoever may write to their files, there by all threads of the process.
 #[test]
 fn threads_answer_random_calls_as_on_linux() {
     let is_user = !rustix::process::geteuid().is_root();
