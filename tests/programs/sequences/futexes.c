@@ -54,13 +54,9 @@ static void *works(void *own) {
 }
 
 static char state_of(pid_t tid) {
-    char path[64], text[512] = "";
+    char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    int file = open(path, O_RDONLY);
-    long length = file < 0 ? -1 : read(file, text, sizeof text - 1);
-    close(file);
-    char *behind = length > 0 ? strrchr(text, ')') : 0;
-    return behind ? behind[2] : '-';
+    return state_in(path);
 }
 
 // A word, the owner in that of a lock by thread: 0 is the director.

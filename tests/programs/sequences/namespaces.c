@@ -490,15 +490,10 @@ static void (*const steps[])(void) = {
 
 // It is there and has not ended.
 static int is_alive(pid_t pid) {
-    char path[64], text[512] = "";
-    if (pid <= 0)
-        return 0;
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int file = open(path, O_RDONLY);
-    long length = file < 0 ? -1 : read(file, text, sizeof text - 1);
-    close(file);
-    char *behind = length > 0 ? strrchr(text, ')') : 0;
-    return behind && behind[2] != 'Z' && behind[2] != 'X';
+    char letter = pid > 0 ? state_in(path) : '-';
+    return letter != '-' && letter != 'Z' && letter != 'X';
 }
 
 // Does a step whenever it is told to.

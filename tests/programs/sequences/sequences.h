@@ -4,6 +4,7 @@
 // of inodes, ports that were chosen). A step says what it did with say() and ends with answered().
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -54,6 +55,16 @@ __attribute__((unused)) static void say_bytes(const char *bytes, long length) {
             printf("\\%02x", byte);
     }
     printf("'");
+}
+
+// The letter of what a process or thread does, of its file `stat`; '-' where there is none.
+__attribute__((unused)) static char state_in(const char *path) {
+    char text[512] = "";
+    int file = open(path, O_RDONLY);
+    long length = file < 0 ? -1 : read(file, text, sizeof text - 1);
+    close(file);
+    char *behind = length > 0 ? strrchr(text, ')') : 0;
+    return behind ? behind[2] : '-';
 }
 
 // Runs `count` steps of the table, in a directory of its own; steps that come more than once are likelier.

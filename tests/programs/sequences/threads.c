@@ -25,6 +25,7 @@ static struct {
     pid_t tid;
 } threads[THREADS];
 static int done[2];
+
 static pid_t some_thread(void) {
     int slot = (int)below(THREADS + 2);
     say(" thread %d", slot);

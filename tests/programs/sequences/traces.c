@@ -111,13 +111,9 @@ static void serve(void) {
 
 // R, S, T, t, Z or - as /proc has it.
 static char state_of(pid_t pid) {
-    char path[64], text[512] = "";
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int file = open(path, O_RDONLY);
-    long length = file < 0 ? -1 : read(file, text, sizeof text - 1);
-    close(file);
-    char *behind = length > 0 ? strrchr(text, ')') : 0;
-    return behind ? behind[2] : '-';
+    return state_in(path);
 }
 
 // Whether anybody runs or is about to, in a slot or not, or waits where one waits for a moment only.

@@ -102,7 +102,7 @@ pub fn owner(key: Key) -> Option<Owner> {
         (c.euid, c.egid)
     };
     let is_secret = !process.settings.lock().may_be_dumped();
-    let users = process.program().map(|program| program.users.clone()).unwrap_or_default();
+    let users = process.users_of_program();
     let root = |kind| users.to_machine(kind, 0).unwrap_or(0);
     let superuser = if is_secret { (root(Kind::User), root(Kind::Group)) } else { (0, 0) };
     Some(Owner { uid, gid, is_secret, superuser })

@@ -369,6 +369,11 @@ impl Process {
         self.program.lock().clone()
     }
 
+    /// Whose secret its memory is where it may not be dumped ([`Program::users`]); the machine's own users' before it has a program.
+    pub fn users_of_program(&self) -> UserNamespace {
+        self.program().map(|program| program.users.clone()).unwrap_or_default()
+    }
+
     pub fn set_program(&self, program: Program) {
         let old = self.program.lock().replace(Arc::new(program));
         drop(old);

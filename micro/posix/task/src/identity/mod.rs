@@ -52,10 +52,7 @@ pub fn check_access(target: &Process, by: As) -> Result<()> {
         (caller.sees_into(&theirs), theirs.users.clone(), theirs.is_all(uid, gid) && has_no_more)
     };
     let is_within = is_within || caller.can_in(&users, CAP_SYS_PTRACE);
-    let sees_secrets = || {
-        let users = target.program().map(|program| program.users.clone()).unwrap_or_default();
-        caller.can_in(&users, CAP_SYS_PTRACE)
-    };
+    let sees_secrets = || caller.can_in(&target.users_of_program(), CAP_SYS_PTRACE);
     let is_allowed = is_seen && is_within && (target.settings.lock().may_be_dumped() || sees_secrets());
     if is_allowed { Ok(()) } else { Err(EPERM) }
 }
