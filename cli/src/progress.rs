@@ -65,7 +65,8 @@ impl unilith_image::Progress for Progress {
             std::thread::spawn(move || {
                 std::thread::sleep(WORTH_A_LINE);
                 if current.load(Ordering::Relaxed) == number {
-                    eprintln!("unilith: {text}");
+                    // Points tell it from an error, to readers and to scripts.
+                    eprintln!("unilith: {text}...");
                 }
             });
         }

@@ -201,16 +201,9 @@ impl Ran {
 
 /// Lines of the kernel's log, of progress, or about what this computer lacks, which are no errors.
 fn is_note(line: &str) -> bool {
-    [
-        "[",
-        "unilith: building",
-        "unilith: fetching",
-        "unilith: unpacking",
-        "unilith: the machine cannot reach beyond this host",
-        "unilith: the machine is a ",
-    ]
-    .iter()
-    .any(|note| line.starts_with(note))
+    let is_progress = line.starts_with("unilith: ") && line.ends_with("...");
+    let lacks = ["[", "unilith: the machine cannot reach beyond this host", "unilith: the machine is a "];
+    is_progress || lacks.iter().any(|note| line.starts_with(note))
 }
 
 impl Default for Unilith {

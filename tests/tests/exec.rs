@@ -262,7 +262,8 @@ fn a_shell_on_a_terminal_has_job_control_and_learns_of_its_size() {
     terminal.shows("\x03", "^C");
     terminal.shows("echo code $?\r", "code 130");
     terminal.shows("sleep 1000000 & jobs\r", "Running");
-    terminal.shows("kill %1; wait\r", "Terminated");
+    // A job that has ended before `wait` begins is not told of by bash: its code is.
+    terminal.shows("kill %1; wait %1; echo code $?\r", "code 143");
     // A line that is edited, and one that is given up.
     terminal.shows("echo wrong\x15echo right\r", "\nright\n");
     // The new size comes by a way of its own, beside what is typed.

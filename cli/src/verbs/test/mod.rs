@@ -56,7 +56,10 @@ pub fn act(args: &Args) -> Result<u8> {
         part(name, *count);
     }
     for failure in &outcome.failures {
-        say!("failed: {failure}");
+        say!("failed: {}", failure.name);
+        for line in &failure.reason {
+            say!("    {line}");
+        }
     }
     say!("{} passed, {} failed", total.passed, total.failed);
     Ok(u8::from(total.failed > 0))

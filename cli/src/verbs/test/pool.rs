@@ -23,6 +23,8 @@ const WORTH_TELLING: Duration = Duration::from_secs(5);
 /// A job that says nothing for so long hangs: the longest wait is for Linux, whose builds are nice to others, on a computer that is slow
 /// (26 minutes were seen).
 pub const MAX_SILENCE: Duration = Duration::from_mins(50);
+/// Lines that a failed test's reason has at most in the summary: the whole of it stands in the test's own output.
+const MAX_REASON: usize = 8;
 /// Lines of one job that were read and not looked at.
 const MAX_LINES_AHEAD: usize = 64;
 
@@ -53,11 +55,20 @@ pub struct Job {
     pub folder: PathBuf,
 }
 
-/// What all jobs came to: a count for each part, and the names of the tests that failed.
+/// What all jobs came to: a count for each part, and the tests that failed.
 #[derive(Default, Debug)]
 pub struct Outcome {
     pub counts: BTreeMap<&'static str, Count>,
-    pub failures: Vec<String>,
+    pub failures: Vec<Failure>,
+}
+
+/// A test that failed.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its job and its own name.
+    pub name: String,
+    /// The first lines of what it said when it panicked, for who sees only the end of a long log.
+    pub reason: Vec<String>,
 }
 
 /// Runs the jobs, the first ones first; `print` gets each line of theirs. One that says nothing for `max_silence` is ended and
@@ -91,7 +102,7 @@ pub fn run(jobs: Vec<Job>, max_silence: Option<Duration>, print: &(dyn Fn(&str) 
 struct Ran {
     lines: Vec<String>,
     count: Count,
-    failures: Vec<String>,
+    failures: Vec<Failure>,
 }
 
 /// Runs a job to its end; its lines go to `live` as they come, if it is given.
@@ -101,13 +112,15 @@ fn run_one(job: &Job, max_silence: Option<Duration>, live: Option<&(dyn Fn(&str)
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.env.iter().map(|(key, value)| (key, value))).current_dir(&job.folder);
     command.stdin(Stdio::null());
+    let mut reasons = Reasons::default();
     let ended = lines_of(command, max_silence, &mut |line, took| {
         if let Some(count) = summary(&line) {
             ran.count.add(count);
         }
         if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            ran.failures.push(format!("{}: {test}", job.name));
+            ran.failures.push(Failure { name: format!("{}: {test}", job.name), reason: Vec::new() });
         }
+        reasons.read(&line);
         let is_slow = line.starts_with("test ") && took >= WORTH_TELLING;
         let line = if is_slow { format!("{line} ({} s)", took.as_secs()) } else { line };
         match live {
@@ -121,14 +134,44 @@ fn run_one(job: &Job, max_silence: Option<Duration>, live: Option<&(dyn Fn(&str)
         Ok(End::Silent) => "said nothing for too long and was ended",
         Err(_) => "could not be started",
     };
+    for failure in &mut ran.failures {
+        let test = failure.name.strip_prefix(&job.name).and_then(|rest| rest.strip_prefix(": "));
+        failure.reason = test.and_then(|test| reasons.of.remove(test)).unwrap_or_default();
+    }
     // A binary that died before its summary has failed as one test.
     if !matches!(ended, Ok(End::Well)) && ran.count.failed == 0 {
         ran.count.failed = 1;
-        ran.failures.push(format!("{}: the whole of it", job.name));
+        ran.failures.push(Failure { name: format!("{}: the whole of it", job.name), reason: Vec::new() });
     }
     ran.lines.extend(ended.err().map(|e| format!("cannot run {}: {e}", job.program.display())));
     ran.lines.push(format!("== {} {end} after {} s", job.name, begin.elapsed().as_secs()));
     ran
+}
+
+/// Reads what panicking tests say.
+#[derive(Default)]
+struct Reasons {
+    /// By test.
+    of: BTreeMap<String, Vec<String>>,
+    /// The test whose words are being read.
+    current: Option<String>,
+}
+
+impl Reasons {
+    fn read(&mut self, line: &str) {
+        let test = line.strip_prefix("thread '").and_then(|rest| rest.split_once("' "));
+        if let Some((test, _)) = test.filter(|(_, rest)| rest.contains("panicked at ")) {
+            self.current = Some(test.to_string());
+        }
+        if line.starts_with("stack backtrace:") || line.starts_with("note: ") || line.starts_with("---- ") {
+            self.current = None;
+        }
+        let Some(test) = &self.current else { return };
+        let reason = self.of.entry(test.clone()).or_default();
+        if reason.len() < MAX_REASON {
+            reason.push(line.to_string());
+        }
+    }
 }
 
 /// How a job ended.
@@ -222,16 +265,18 @@ mod tests {
     #[test]
     fn jobs_are_counted_by_part_and_failures_named() {
         let ok = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
-        let failing =
-            "echo test $WORD ... FAILED; echo 'test result: FAILED. 1 passed; 1 failed; 0'; exit 101";
+        let failing = "echo test $WORD ... FAILED; echo; echo \"thread '$WORD' (7) panicked at a.rs:3:1:\"; echo left; \
+             echo note: run; echo 'test result: FAILED. 1 passed; 1 failed; 0'; exit 101";
         let outcome =
             run(vec![job("a", ok), job("a", ok), job("b", failing), job("c", "exit 3")], None, &|_| ());
         assert_eq!(outcome.counts["a"], Count { passed: 4, failed: 0 });
         assert_eq!(outcome.counts["b"], Count { passed: 1, failed: 1 });
         assert_eq!(outcome.counts["c"], Count { passed: 0, failed: 1 });
         let mut failures = outcome.failures;
-        failures.sort();
-        assert_eq!(failures, ["b: seven", "c: the whole of it"]);
+        failures.sort_by(|a, b| a.name.cmp(&b.name));
+        let names: Vec<&str> = failures.iter().map(|failure| failure.name.as_str()).collect();
+        assert_eq!(names, ["b: seven", "c: the whole of it"]);
+        assert_eq!(failures[0].reason, ["thread 'seven' (7) panicked at a.rs:3:1:", "left"]);
     }
 
     #[test]
@@ -249,7 +294,8 @@ mod tests {
         let jobs = vec![job("a", hangs), job("b", "exit 0")];
         let outcome = run(jobs, Some(Duration::from_millis(100)), &print);
         assert_eq!(outcome.counts["a"], Count { passed: 0, failed: 1 });
-        assert_eq!(outcome.failures, ["a: the whole of it"]);
+        assert_eq!(outcome.failures.len(), 1);
+        assert_eq!(outcome.failures[0].name, "a: the whole of it");
         let lines = lines.into_inner().unwrap();
         assert!(lines.iter().any(|line| line.starts_with("test it_hangs ...")), "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("said nothing for too long")), "{lines:?}");
