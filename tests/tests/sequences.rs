@@ -167,6 +167,15 @@ fn limits_priorities_and_settings_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn what_execve_is_given_runs_or_is_refused_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "scripts are run natively by another user") {
+        return;
+    }
+    nearly_the_same_by_reason("executables", &[("0", 8), ("1", 1)], "2000");
+}
+
+#[test]
 fn descriptors_and_where_they_lead_answer_random_calls_as_on_linux() {
     let is_user = !rustix::process::geteuid().is_root();
     if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {

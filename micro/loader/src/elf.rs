@@ -55,7 +55,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// One PT_LOAD. `file_size <= memory_size`, and the end lies in the program's half.
+/// One PT_LOAD, as it stands in the file: [`Segment::is_possible`] says whether it makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub offset: u64,
@@ -67,10 +67,66 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// First byte behind it in memory.
-    pub fn end(&self) -> u64 {
-        self.address + self.memory_size
+    fn read(entry: &[u8]) -> Segment {
+        let flags = u32_at(entry, 4);
+        let mut rights = Prot::NONE;
+        for (flag, right) in [(PF_R, Prot::READ), (PF_W, Prot::WRITE), (PF_X, Prot::EXECUTE)] {
+            if flags & flag != 0 {
+                rights = rights.with(right);
+            }
+        }
+        Segment {
+            offset: u64_at(entry, 8),
+            address: u64_at(entry, 16),
+            file_size: u64_at(entry, 32),
+            memory_size: u64_at(entry, 40),
+            align: u64_at(entry, 48),
+            rights,
+        }
     }
+
+    /// Its part of the file fits into it, lies within its pages as within the file's, and all of it within the program's half when it
+    /// begins at `address`.
+    pub fn is_possible(&self, address: u64) -> bool {
+        let page = PAGE_SIZE as u64;
+        let is_aligned = self.address % page == self.offset % page;
+        let file_end = self.offset.checked_add(self.file_size);
+        self.file_size <= self.memory_size
+            && self.memory_size <= USER_END
+            && address < USER_END
+            && address <= USER_END - self.memory_size
+            && (self.file_size == 0 || is_aligned && file_end.is_some_and(|end| end <= i64::MAX as u64))
+    }
+}
+
+/// Whether an ELF file begins so whose code this machine has. Its class and byte order are not looked at, as on Linux.
+fn is_of_this_machine(header: &[u8; HEADER]) -> bool {
+    header.starts_with(b"\x7fELF") && u16_at(header, 18) == EM_X86_64
+}
+
+fn is_of_a_program(header: &[u8; HEADER]) -> bool {
+    matches!(u16_at(header, 16), ET_EXEC | ET_DYN)
+}
+
+/// The path in PT_INTERP: `ENOEXEC` if it is too long, or does not end with a NUL; `EIO` if the file ends before.
+fn read_interpreter_path(source: &dyn PageSource, at: &Segment) -> Result<Vec<u8>> {
+    if !(2..=PATH_MAX).contains(&at.file_size) {
+        return Err(ENOEXEC);
+    }
+    let mut path = Vec::new();
+    path.reserve_exact_fallibly(at.file_size as usize).map_err(|_| ENOMEM)?;
+    path.resize(at.file_size as usize, 0);
+    if at.offset > i64::MAX as u64 {
+        return Err(EINVAL);
+    }
+    read_exact(source, at.offset, &mut path, EIO)?;
+    if path.pop() != Some(0) {
+        return Err(ENOEXEC);
+    }
+    // What stands behind an inner NUL is not part of the name.
+    let length = path.iter().position(|b| *b == 0).unwrap_or(path.len());
+    path.truncate(length);
+    Ok(path)
 }
 
 /// What the headers of an ELF file say.
@@ -79,7 +135,7 @@ pub(crate) struct Elf {
     /// Addresses are relative to where it is loaded (ET_DYN).
     pub relocatable: bool,
     pub entry: u64,
-    /// At least one, as they stand in the file.
+    /// As they stand in the file; there may be none.
     pub segments: Vec<Segment>,
     pub interpreter: Option<Vec<u8>>,
     /// PT_GNU_STACK with PF_X.
@@ -88,37 +144,53 @@ pub(crate) struct Elf {
     pub header_count: u64,
 }
 
-/// True when the file starts as an ELF file does.
-pub(crate) fn is_elf(start: &[u8]) -> bool {
-    start.starts_with(b"\x7fELF")
-}
-
 impl Elf {
-    /// Reads and checks the headers. `ENOEXEC` for what is no ELF program of this machine, `EINVAL` for segments
-    /// that make no sense.
+    /// Reads and checks a program's headers: `ENOEXEC` for what is none of this machine. A file that is too short for a header counts
+    /// as having zeros behind it.
     pub fn read(source: &dyn PageSource) -> Result<Elf> {
         let mut header = [0; HEADER];
-        read_exact(source, 0, &mut header, ENOEXEC)?;
-        let kind = u16_at(&header, 16);
-        // 64-bit, little-endian.
-        if !is_elf(&header)
-            || header[4..6] != [2, 1]
-            || !matches!(kind, ET_EXEC | ET_DYN)
-            || u16_at(&header, 18) != EM_X86_64
-        {
+        read_at(source, 0, &mut header)?;
+        if !is_of_this_machine(&header) || !is_of_a_program(&header) {
             return Err(ENOEXEC);
         }
-        let (header_offset, count) = (u64_at(&header, 32), usize::from(u16_at(&header, 56)));
-        if usize::from(u16_at(&header, 54)) != PROGRAM_HEADER || count == 0 || count > MAX_HEADERS {
-            return Err(ENOEXEC);
+        Elf::read_segments(source, &header, true)?.ok_or(ENOEXEC)
+    }
+
+    /// Reads and checks an interpreter's headers: `EIO` for a file that is too short, `ELIBBAD` for what is no ELF file of this machine.
+    /// One that is neither a program nor a shared library has no segments.
+    pub fn read_interpreter(source: &dyn PageSource) -> Result<Elf> {
+        let mut header = [0; HEADER];
+        read_exact(source, 0, &mut header, EIO)?;
+        if !is_of_this_machine(&header) {
+            return Err(ELIBBAD);
+        }
+        let mut elf = Elf::read_segments(source, &header, false)?.ok_or(ELIBBAD)?;
+        if !is_of_a_program(&header) {
+            elf.segments.clear();
+        }
+        Ok(elf)
+    }
+
+    /// The rest of what the header tells of; none when there are no program headers or not of the right size, or the file ends before
+    /// their end. An interpreter has none itself.
+    fn read_segments(
+        source: &dyn PageSource,
+        header: &[u8; HEADER],
+        has_interpreter: bool,
+    ) -> Result<Option<Elf>> {
+        let (header_offset, count) = (u64_at(header, 32), usize::from(u16_at(header, 56)));
+        if usize::from(u16_at(header, 54)) != PROGRAM_HEADER || count == 0 || count > MAX_HEADERS {
+            return Ok(None);
         }
         let mut table = Vec::new();
         table.reserve_exact_fallibly(count * PROGRAM_HEADER).map_err(|_| ENOMEM)?;
         table.resize(count * PROGRAM_HEADER, 0);
-        read_exact(source, header_offset, &mut table, EIO)?;
+        if header_offset > i64::MAX as u64 || read_at(source, header_offset, &mut table)? < table.len() {
+            return Ok(None);
+        }
         let mut elf = Elf {
-            relocatable: kind == ET_DYN,
-            entry: u64_at(&header, 24),
+            relocatable: u16_at(header, 16) == ET_DYN,
+            entry: u64_at(header, 24),
             segments: Vec::new(),
             interpreter: None,
             executable_stack: false,
@@ -126,67 +198,27 @@ impl Elf {
             header_count: count as u64,
         };
         for entry in table.chunks_exact(PROGRAM_HEADER) {
-            elf.take(source, entry)?;
+            match u32_at(entry, 0) {
+                PT_LOAD => {
+                    elf.segments.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+                    elf.segments.push(Segment::read(entry));
+                }
+                PT_INTERP if has_interpreter && elf.interpreter.is_none() => {
+                    elf.interpreter = Some(read_interpreter_path(source, &Segment::read(entry))?);
+                }
+                PT_GNU_STACK => elf.executable_stack = u32_at(entry, 4) & PF_X != 0,
+                _ => {}
+            }
         }
-        if elf.segments.is_empty() {
-            return Err(EINVAL);
-        }
-        Ok(elf)
+        Ok(Some(elf))
     }
 
-    fn take(&mut self, source: &dyn PageSource, entry: &[u8]) -> Result<()> {
-        let (flags, offset) = (u32_at(entry, 4), u64_at(entry, 8));
-        let (file_size, memory_size) = (u64_at(entry, 32), u64_at(entry, 40));
-        match u32_at(entry, 0) {
-            PT_LOAD => {
-                let mut rights = Prot::NONE;
-                for (flag, right) in [(PF_R, Prot::READ), (PF_W, Prot::WRITE), (PF_X, Prot::EXECUTE)] {
-                    if flags & flag != 0 {
-                        rights = rights.with(right);
-                    }
-                }
-                let (address, align) = (u64_at(entry, 16), u64_at(entry, 48));
-                let segment = Segment { offset, address, file_size, memory_size, align, rights };
-                let page = PAGE_SIZE as u64;
-                if file_size > memory_size
-                    || memory_size > USER_END
-                    || address > USER_END - memory_size
-                    || (file_size > 0 && address % page != offset % page)
-                    || offset.checked_add(file_size).is_none_or(|end| end > i64::MAX as u64)
-                {
-                    return Err(EINVAL);
-                }
-                if memory_size > 0 {
-                    self.segments.push(segment);
-                }
-            }
-            PT_INTERP if self.interpreter.is_none() => {
-                if !(2..=PATH_MAX).contains(&file_size) {
-                    return Err(ENOEXEC);
-                }
-                let mut path = Vec::new();
-                path.reserve_exact_fallibly(file_size as usize).map_err(|_| ENOMEM)?;
-                path.resize(file_size as usize, 0);
-                read_exact(source, offset, &mut path, EIO)?;
-                if path.pop() != Some(0) {
-                    return Err(ENOEXEC);
-                }
-                // What stands behind an inner NUL is not part of the name.
-                let length = path.iter().position(|b| *b == 0).unwrap_or(path.len());
-                path.truncate(length);
-                self.interpreter = Some(path);
-            }
-            PT_GNU_STACK => self.executable_stack = flags & PF_X != 0,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// First page and end of all segments.
-    pub fn span(&self) -> (u64, u64) {
-        let start = self.segments.iter().map(|s| s.address).min().unwrap_or(0);
-        let end = self.segments.iter().map(Segment::end).max().unwrap_or(0);
-        (start & !(PAGE_SIZE as u64 - 1), end)
+    /// First page and bytes of all segments; `EINVAL` if there are none.
+    pub fn span(&self) -> Result<(u64, u64)> {
+        let start = self.segments.iter().map(|s| s.address).min().ok_or(EINVAL)? & !(PAGE_SIZE as u64 - 1);
+        let end = self.segments.iter().map(|s| s.address.wrapping_add(s.memory_size)).max().unwrap_or(0);
+        let length = end.wrapping_sub(start);
+        if length == 0 { Err(EINVAL) } else { Ok((start, length)) }
     }
 
     /// The largest alignment asked for that is a power of two, at least a page.
@@ -195,10 +227,10 @@ impl Elf {
         asked.max().unwrap_or(0).max(PAGE_SIZE as u64)
     }
 
-    /// Where the program headers are in memory, relative to the load address: in the segment that holds them.
+    /// Where the program headers are in memory, relative to the load address: in the last segment that holds them.
     pub fn header_address(&self) -> u64 {
         let at = self.header_offset;
         let holds = |s: &&Segment| s.offset <= at && at - s.offset < s.file_size;
-        self.segments.iter().find(holds).map_or(0, |s| s.address.wrapping_add(at - s.offset))
+        self.segments.iter().rfind(holds).map_or(0, |s| s.address.wrapping_add(at - s.offset))
     }
 }

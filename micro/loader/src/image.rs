@@ -3,7 +3,7 @@
 
 use crate::elf::{Elf, Segment, read_at};
 use crate::script::{LOOKED_AT, first_line};
-use crate::stack::{Contents, build};
+use crate::stack::{Contents, build, check};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -66,10 +66,13 @@ pub struct Executable<'a> {
     pub name: Vec<u8>,
     pub arguments: Vec<Vec<u8>>,
     pub environment: Vec<Vec<u8>>,
+    /// A script's interpreter would not find it by its name any more: `ENOENT` for one (execveat(2)).
+    pub is_closed: bool,
     /// The ids that the program runs with. Asked once, when the file that is run is known: `file`, or of a script the last one that
     /// `open` has found.
     pub identity: &'a mut dyn FnMut() -> Result<Identity>,
-    pub machine: Machine,
+    /// Asked when all of the program is mapped, so that what it adds to the space takes no place that the program wants.
+    pub machine: &'a mut dyn FnMut() -> Result<Machine>,
     /// AT_RANDOM.
     pub random: [u8; 16],
     pub limits: Limits,
@@ -93,19 +96,57 @@ pub struct Loaded {
     pub auxv: Vec<u64>,
 }
 
+/// Why a program was not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The caller of execve(2) is told.
+    Refused(Errno),
+    /// Linux has given up the old program when it finds this: what called execve(2) is killed by SIGSEGV.
+    TooLate(Errno),
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Failure {
+        Failure::Refused(error)
+    }
+}
+
+impl Failure {
+    /// The reason, for whom nothing is too late.
+    pub fn errno(self) -> Errno {
+        match self {
+            Failure::Refused(error) | Failure::TooLate(error) => error,
+        }
+    }
+}
+
 /// Loads the program into an empty space.
-pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
-    let Executable { mut file, name, mut arguments, environment, identity, machine, random, limits, open } =
-        program;
+pub fn load(space: &Space, program: Executable<'_>) -> core::result::Result<Loaded, Failure> {
+    let Executable {
+        mut file,
+        name,
+        mut arguments,
+        is_closed,
+        environment,
+        identity,
+        machine,
+        random,
+        limits,
+        open,
+    } = program;
+    // Linux gives a program without arguments an empty one (CVE-2021-4034).
+    if arguments.is_empty() {
+        arguments.push(Vec::new());
+    }
+    check(&name, &arguments, &environment, &limits)?;
     let mut script = name.clone();
     let mut tries = 0;
     loop {
         let mut start = [0; LOOKED_AT];
-        let length = read_at(&*file.source, 0, &mut start)?;
-        let Some(line) = first_line(&start[..length])? else { break };
-        tries += 1;
-        if tries > MAX_INTERPRETERS {
-            return Err(ELOOP);
+        read_at(&*file.source, 0, &mut start)?;
+        let Some(line) = first_line(&start)? else { break };
+        if is_closed {
+            return Err(ENOENT.into());
         }
         // The script's own argument 0 gives way to interpreter, its argument, and the script's path.
         let mut new: Vec<Vec<u8>> = Vec::new();
@@ -114,48 +155,77 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
         new.push(script);
         new.extend(arguments.into_iter().skip(1));
         arguments = new;
+        check(&name, &arguments, &environment, &limits)?;
         file = open(&line.interpreter)?;
         script = line.interpreter;
-    }
-    // Linux gives a program without arguments an empty one (CVE-2021-4034).
-    if arguments.is_empty() {
-        arguments.push(Vec::new());
+        tries += 1;
+        if tries > MAX_INTERPRETERS {
+            return Err(ELOOP.into());
+        }
     }
 
-    let identity = identity()?;
     let elf = Elf::read(&*file.source)?;
-    let layout = space.layout();
     let interpreter = match &elf.interpreter {
         Some(path) => {
             let file = open(path)?;
-            let elf = Elf::read(&*file.source)
-                .map_err(|e| if e == ENOEXEC || e == EINVAL { ELIBBAD } else { e })?;
+            let elf = Elf::read_interpreter(&*file.source)?;
             Some((file, elf))
         }
         None => None,
     };
+    let identity = identity()?;
+    let image = Image { file, elf, interpreter };
+    let fill = Fill { name, arguments, environment, identity, machine, random };
+    map(space, image, fill).map_err(Failure::TooLate)
+}
+
+/// What is mapped.
+struct Image {
+    file: Arc<MappedFile>,
+    elf: Elf,
+    interpreter: Option<(Arc<MappedFile>, Elf)>,
+}
+
+/// What is told on the stack.
+struct Fill<'a> {
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+    identity: Identity,
+    machine: &'a mut dyn FnMut() -> Result<Machine>,
+    random: [u8; 16],
+}
+
+/// Maps the program, its interpreter and its stack.
+fn map(space: &Space, image: Image, fill: Fill<'_>) -> Result<Loaded> {
+    let Image { file, elf, interpreter } = image;
+    let Fill { name, arguments, environment, identity, machine, random } = fill;
+    let layout = space.layout();
     // A PIE goes where programs go. Without an interpreter it may be the dynamic linker itself, run by hand, which
     // must not be in the way of the program it is going to map: mmap finds the place.
     let wish = if interpreter.is_some() { Some(layout.pie_base) } else { None };
     let base = place(space, &elf, wish)?;
-    let end = map_segments(space, &file, &elf, base)?;
-    let entry = base.wrapping_add(elf.entry);
-    if entry >= USER_END {
+    // Linux looks at the addresses as they stand in the file.
+    if !elf.segments.iter().all(|segment| segment.is_possible(segment.address)) {
         return Err(EINVAL);
     }
+    let end = map_segments(space, &file, &elf, base)?;
+    let entry = base.wrapping_add(elf.entry);
     let brk = if elf.relocatable && interpreter.is_none() { layout.pie_base } else { end };
     space.start_brk(brk.saturating_add(layout.brk_gap).min(USER_END - PAGE).next_multiple_of(PAGE));
 
     let (mut start, mut interpreter_base) = (entry, 0);
     if let Some((file, elf)) = &interpreter {
         interpreter_base = place(space, elf, None)?;
+        elf.span()?;
         map_segments(space, file, elf, interpreter_base)?;
         start = interpreter_base.wrapping_add(elf.entry);
-        if start >= USER_END {
-            return Err(EINVAL);
-        }
+    }
+    if start >= USER_END {
+        return Err(EINVAL);
     }
 
+    let machine = machine()?;
     let contents = Contents {
         execfn: &name,
         arguments: &arguments,
@@ -164,7 +234,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
         random,
         executable: elf.executable_stack,
     };
-    let placed = build(space, &limits, &contents, |at| {
+    let placed = build(space, &contents, |at| {
         let mut pairs = Vec::new();
         if machine.vdso != 0 {
             pairs.push((AT_SYSINFO_EHDR, machine.vdso));
@@ -208,8 +278,7 @@ fn place(space: &Space, elf: &Elf, wish: Option<u64>) -> Result<u64> {
     if !elf.relocatable {
         return Ok(0);
     }
-    let (start, end) = elf.span();
-    let (length, align) = (end - start, elf.align());
+    let ((start, length), align) = (elf.span()?, elf.align());
     if length > USER_END || align > 1 << 40 {
         return Err(ENOMEM);
     }
@@ -225,29 +294,38 @@ fn map_segments(space: &Space, file: &Arc<MappedFile>, elf: &Elf, base: u64) -> 
     let mut top = 0;
     for segment in &elf.segments {
         let address = base.wrapping_add(segment.address);
-        let end = address.checked_add(segment.memory_size).filter(|end| *end <= USER_END);
+        if !segment.is_possible(address) {
+            return Err(ENOMEM);
+        }
         map_segment(space, file, segment, address)?;
-        top = top.max(end.ok_or(ENOMEM)?);
+        top = top.max(address + segment.memory_size);
     }
     abi::page_up(top).ok_or(ENOMEM)
 }
 
+/// Maps one that is possible.
 fn map_segment(space: &Space, file: &Arc<MappedFile>, segment: &Segment, address: u64) -> Result<()> {
     let Segment { offset, file_size, memory_size, rights, .. } = *segment;
     let lead = address % PAGE;
     let start = address - lead;
     let in_file = if file_size == 0 { 0 } else { pages(file_size, lead)? };
     let in_memory = pages(memory_size, lead)?;
-    let fixed = |at, length| Request { place: Place::Fixed, ..Request::anonymous(length, rights).at(at) };
+    let fixed =
+        |at, length, rights| Request { place: Place::Fixed, ..Request::anonymous(length, rights).at(at) };
     if in_file > 0 {
-        space.map(fixed(start, in_file).of(file.clone(), offset / PAGE))?;
+        space.map(fixed(start, in_file, rights).of(file.clone(), offset / PAGE))?;
+    }
+    if memory_size == file_size {
+        return Ok(());
     }
     if in_memory > in_file {
         let at = start.checked_add(in_file).ok_or(ENOMEM)?;
-        space.map(fixed(at, in_memory - in_file))?;
+        // Whatever the segment says, a bss is read and written.
+        let executable = if rights.contains(Prot::EXECUTE) { Prot::EXECUTE } else { Prot::NONE };
+        space.map(fixed(at, in_memory - in_file, Prot::READ.with(Prot::WRITE).with(executable)))?;
     }
-    // The page that file and bss share. A segment that cannot be written has no bss worth the name.
-    if memory_size > file_size && file_size > 0 && rights.contains(Prot::WRITE) {
+    // The page that file and bss share, where the program may write to it.
+    if file_size > 0 && rights.contains(Prot::WRITE) {
         space.zero_to_page_end(address + file_size)?;
     }
     Ok(())

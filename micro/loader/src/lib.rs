@@ -8,7 +8,8 @@
 //!
 //! - **Nothing in a file is trusted.** Whatever the bytes say, the answer is an errno (those of Linux'
 //!   fs/binfmt_elf.c and fs/binfmt_script.c), never a panic, and no mapping outside of the program's half.
-//! - On an error the space is half filled: the caller drops it and the old one stays.
+//! - On an error the space is half filled: the caller drops it and the old one stays. The error says whether Linux would have found it
+//!   before or behind the point of no return.
 //! - Files are read through their pages and mapped in place; only the page a bss starts in is touched.
 //!
 //! Depends on `mem` and the API crates; the system-call layer calls it.
@@ -23,7 +24,7 @@ mod image;
 mod script;
 mod stack;
 
-pub use image::{Executable, Identity, Loaded, Machine, load};
+pub use image::{Executable, Failure, Identity, Loaded, Machine, load};
 
 #[cfg(test)]
 mod tests;

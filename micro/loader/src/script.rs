@@ -14,32 +14,48 @@ pub(crate) struct FirstLine {
     pub argument: Option<Vec<u8>>,
 }
 
-/// Reads `#!interpreter argument` from the start of a file; `None` when it does not start with `#!`.
-pub(crate) fn first_line(start: &[u8]) -> Result<Option<FirstLine>> {
-    let Some(rest) = start.strip_prefix(b"#!") else { return Ok(None) };
-    let blank = |b: &u8| matches!(b, b' ' | b'\t');
-    let whole = rest.iter().position(|b| *b == b'\n');
-    let line = &rest[..whole.unwrap_or(rest.len())];
-    let line = line.split(|b| *b == 0).next().unwrap_or(line);
-    let skip = line.iter().position(|b| !blank(b)).ok_or(ENOEXEC)?;
-    let line = &line[skip..];
-    let end = line.iter().position(blank);
-    // Without an end of line the path itself might have been cut.
-    if whole.is_none() && end.is_none() && start.len() >= LOOKED_AT {
-        return Err(ENOEXEC);
+/// Reads `#!interpreter argument` from the start of a file, which ends in zeros when the file is shorter; `None` when it does not start
+/// with `#!`. `ENOEXEC` when there is no interpreter, or its name may go on behind what was read.
+pub(crate) fn first_line(start: &[u8; LOOKED_AT]) -> Result<Option<FirstLine>> {
+    if !start.starts_with(b"#!") {
+        return Ok(None);
     }
-    let (path, argument) = line.split_at(end.unwrap_or(line.len()));
-    let argument = argument.trim_ascii();
-    let argument = (!argument.is_empty()).then(|| argument.to_vec());
-    Ok(Some(FirstLine { interpreter: path.to_vec(), argument }))
+    let last = LOOKED_AT - 1;
+    let is_blank = |at: &usize| matches!(start[*at], b' ' | b'\t');
+    let word_from = |first: usize, last: usize| (first..=last).find(|at| !is_blank(at));
+    let end_from = |first: usize, last: usize| (first..=last).find(|at| is_blank(at) || start[*at] == 0);
+    // A line ends with its newline. One that is not there, or stands behind a NUL, lets all that was read be the line.
+    let mut end = match start.iter().position(|byte| matches!(byte, 0 | b'\n')) {
+        Some(at) if start[at] == b'\n' => at,
+        _ => {
+            let name = word_from(2, last).ok_or(ENOEXEC)?;
+            end_from(name, last).ok_or(ENOEXEC)?;
+            last
+        }
+    };
+    while is_blank(&(end - 1)) {
+        end -= 1;
+    }
+    let name = word_from(2, end).filter(|name| *name != end).ok_or(ENOEXEC)?;
+    let behind = end_from(name, end).filter(|at| start[*at] != 0);
+    // That of a line without a newline begins even at the zeros behind the blanks: it is empty then.
+    let argument = behind.and_then(|at| word_from(at, end));
+    let text =
+        |from: usize, to: usize| start[from..to].split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
+    let name_end = behind.filter(|_| argument.is_some()).unwrap_or(end);
+    Ok(Some(FirstLine { interpreter: text(name, name_end), argument: argument.map(|from| text(from, end)) }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn padded(text: &[u8]) -> [u8; LOOKED_AT] {
+        core::array::from_fn(|at| text.get(at).copied().unwrap_or(0))
+    }
+
     fn read(text: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        first_line(text).unwrap().map(|l| (l.interpreter, l.argument))
+        first_line(&padded(text)).unwrap().map(|l| (l.interpreter, l.argument))
     }
 
     #[test]
@@ -48,11 +64,24 @@ mod tests {
         assert_eq!(read(b"#! /bin/sh"), Some((b"/bin/sh".to_vec(), None)));
         let env = (b"/usr/bin/env".to_vec(), Some(b"-S python3 -u".to_vec()));
         assert_eq!(read(b"#!/usr/bin/env  -S python3 -u \t\n"), Some(env));
+        assert_eq!(read(b"#!/bin/sh -e\r\n"), Some((b"/bin/sh".to_vec(), Some(b"-e\r".to_vec()))));
         assert_eq!(read(b"echo"), None);
-        assert_eq!(first_line(b"#!  \n/bin/sh"), Err(ENOEXEC));
-        assert_eq!(first_line(b"#!"), Err(ENOEXEC));
+        assert_eq!(first_line(&padded(b"#!  \n/bin/sh")), Err(ENOEXEC));
+        assert_eq!(first_line(&padded(b"#!\n")), Err(ENOEXEC));
+        assert_eq!(first_line(&[b' '; LOOKED_AT]), Ok(None));
         let mut long = [b'x'; LOOKED_AT];
         long[..2].copy_from_slice(b"#!");
         assert_eq!(first_line(&long), Err(ENOEXEC));
+        long[LOOKED_AT - 1] = b' ';
+        assert_eq!(read(&long).unwrap().0.len(), LOOKED_AT - 3);
+    }
+
+    #[test]
+    fn a_line_without_its_newline_goes_on_to_the_end_of_what_was_read() {
+        assert_eq!(read(b"#!"), Some((Vec::new(), None)), "a file without a name is looked for");
+        assert_eq!(read(b"#!/bin/sh "), Some((b"/bin/sh".to_vec(), Some(Vec::new()))));
+        assert_eq!(read(b"#!/bin/sh -e  "), Some((b"/bin/sh".to_vec(), Some(b"-e  ".to_vec()))));
+        assert_eq!(read(b"#!/bin/sh\0 -e\n"), Some((b"/bin/sh".to_vec(), None)));
+        assert_eq!(read(b"#!/bin/sh -e\0x\n"), Some((b"/bin/sh".to_vec(), Some(b"-e".to_vec()))));
     }
 }

@@ -38,28 +38,33 @@ pub(crate) struct Strings {
     pub random: u64,
 }
 
-/// Checks the sizes before anything is made: `E2BIG`.
-fn check(contents: &Contents<'_>, limits: &Limits) -> Result<u64> {
-    let mut total = contents.execfn.len() as u64 + 1;
-    for string in contents.arguments.iter().chain(contents.environment) {
-        if string.len() >= LONGEST_STRING {
-            return Err(E2BIG);
-        }
-        // The pointer counts too.
-        total += string.len() as u64 + 1 + 8;
-    }
-    let room = (limits.stack / 4).clamp(*STRINGS.start(), *STRINGS.end());
-    if total > room { Err(E2BIG) } else { Ok(total) }
+/// Bytes of all strings with their pointers.
+fn total(execfn: &[u8], arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> u64 {
+    let strings = arguments.iter().chain(environment);
+    strings.map(|string| string.len() as u64 + 1 + 8).sum::<u64>() + execfn.len() as u64 + 1
 }
 
-/// Maps the stack below the layout's top and fills it; `auxv` makes the vector's pairs from the strings' addresses.
+/// Whether there is room for all of that: `E2BIG`.
+pub(crate) fn check(
+    execfn: &[u8],
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
+    limits: &Limits,
+) -> Result<()> {
+    let is_long = |string: &Vec<u8>| string.len() >= LONGEST_STRING;
+    let room = (limits.stack / 4).clamp(*STRINGS.start(), *STRINGS.end());
+    let is_too_much =
+        arguments.iter().chain(environment).any(is_long) || total(execfn, arguments, environment) > room;
+    if is_too_much { Err(E2BIG) } else { Ok(()) }
+}
+
+/// Maps the stack below the layout's top and fills it with what [`check`] has let through; `auxv` makes the vector's pairs from the strings' addresses.
 pub(crate) fn build(
     space: &Space,
-    limits: &Limits,
     contents: &Contents<'_>,
     auxv: impl FnOnce(&Strings) -> Vec<(u64, u64)>,
 ) -> Result<Placed> {
-    let total = check(contents, limits)?;
+    let total = total(contents.execfn, contents.arguments, contents.environment);
     let top = space.layout().stack_top;
     let page = PAGE_SIZE as u64;
     // Strings, pointers, and less than a page for vector and padding.

@@ -89,15 +89,20 @@ fn space() -> Arc<Space> {
     Space::new(Layout::new([0; 4], 8 << 20), Limits::default()).unwrap()
 }
 
-fn run(space: &Space, main: Arc<MappedFile>, files: &HashMap<Vec<u8>, Arc<MappedFile>>) -> Result<Loaded> {
+fn run(
+    space: &Space,
+    main: Arc<MappedFile>,
+    files: &HashMap<Vec<u8>, Arc<MappedFile>>,
+) -> core::result::Result<Loaded, Failure> {
     let mut open = |path: &[u8]| files.get(path).cloned().ok_or(ENOENT);
     let program = Executable {
         name: main.path.clone(),
         file: main,
         arguments: vec![b"prog".to_vec(), b"a b".to_vec()],
         environment: vec![b"X=1".to_vec()],
+        is_closed: false,
         identity: &mut || Ok(Identity::default()),
-        machine: Machine { hwcap: 5, hwcap2: 2, signal_stack: 3000, vdso: 0 },
+        machine: &mut || Ok(Machine { hwcap: 5, hwcap2: 2, signal_stack: 3000, vdso: 0 }),
         random: *b"0123456789abcdef",
         limits: Limits::default(),
         open: &mut open,
@@ -105,7 +110,7 @@ fn run(space: &Space, main: Arc<MappedFile>, files: &HashMap<Vec<u8>, Arc<Mapped
     load(space, program)
 }
 
-fn start(bytes: &[u8]) -> Result<(Arc<Space>, Loaded)> {
+fn start(bytes: &[u8]) -> core::result::Result<(Arc<Space>, Loaded), Failure> {
     let space = space();
     run(&space, file("/prog", bytes), &HashMap::new()).map(|loaded| (space, loaded))
 }
@@ -175,9 +180,15 @@ fn a_dynamic_program_starts_in_its_interpreter() {
     assert_eq!((value(9), value(3)), (base + 0x1000, base + 0x40));
     assert_eq!(loaded.entry, value(7) + 0x500);
     assert_ne!(value(7), 0);
-    assert_eq!(run(&space(), file("/prog", &bytes), &HashMap::new()).unwrap_err(), ENOENT);
-    let broken = HashMap::from([(b"/ld.so".to_vec(), file("/ld.so", b"#!/bin/sh\n"))]);
-    assert_eq!(run(&space(), file("/prog", &bytes), &broken).unwrap_err(), ELIBBAD);
+    assert_eq!(run(&space(), file("/prog", &bytes), &HashMap::new()).unwrap_err(), Failure::Refused(ENOENT));
+    let with = |linker: &[u8]| {
+        let files = HashMap::from([(b"/ld.so".to_vec(), file("/ld.so", linker))]);
+        run(&space(), file("/prog", &bytes), &files).unwrap_err()
+    };
+    assert_eq!(with(b"#!/bin/sh\n"), Failure::Refused(EIO), "shorter than a header");
+    assert_eq!(with(&[b'#'; 64]), Failure::Refused(ELIBBAD));
+    assert_eq!(with(&elf(3, 0x500, &[], 0x2100)), Failure::Refused(ELIBBAD));
+    assert_eq!(with(&elf(1, 0x500, &text_and_data(0), 0x2100)), Failure::TooLate(EINVAL), "an object file");
 }
 
 #[test]
@@ -189,9 +200,9 @@ fn scripts_run_their_interpreter_with_their_own_path() {
     let loaded = run(&s, file("/script", b"#!/bin/sh -e x\necho\n"), &files).unwrap();
     let expected: Vec<Vec<u8>> = ["/bin/sh", "-e x", "/script", "a b"].map(|s| s.as_bytes().to_vec()).into();
     assert_eq!((loaded.arguments, loaded.path), (expected, b"/bin/sh".to_vec()));
-    assert_eq!(run(&space(), file("/x", b"#!/none\n"), &files).unwrap_err(), ENOENT);
-    assert_eq!(run(&space(), file("/x", b"#!/self\n"), &files).unwrap_err(), ELOOP);
-    assert_eq!(run(&space(), file("/x", b"echo\n"), &files).unwrap_err(), ENOEXEC);
+    assert_eq!(run(&space(), file("/x", b"#!/none\n"), &files).unwrap_err(), Failure::Refused(ENOENT));
+    assert_eq!(run(&space(), file("/x", b"#!/self\n"), &files).unwrap_err(), Failure::Refused(ELOOP));
+    assert_eq!(run(&space(), file("/x", b"echo\n"), &files).unwrap_err(), Failure::Refused(ENOEXEC));
 }
 
 #[test]
@@ -202,31 +213,55 @@ fn malformed_programs_get_linux_errors() {
         change(&mut headers);
         start(&elf(2, 0x40_1000, &headers, 0x2100)).map(|_| ()).unwrap_err()
     };
-    assert_eq!(with(&|h| h.clear()), ENOEXEC);
-    assert_eq!(with(&|h| h.iter_mut().for_each(|h| h.kind = 4)), EINVAL);
-    assert_eq!(with(&|h| h[0].file_size = 0x1801), EINVAL);
-    assert_eq!(with(&|h| h[0].offset = 1), EINVAL);
-    assert_eq!(with(&|h| h[0].address = USER_END), EINVAL);
-    assert_eq!(with(&|h| h[0].address = 0xffff_8000_0000_0000), EINVAL);
-    assert_eq!(with(&|h| h[0].memory_size = u64::MAX), EINVAL);
-    assert_eq!(with(&|h| h[1].memory_size = 1 << 46), ENOMEM);
-    assert_eq!(with(&|h| h[0].address = 0), EPERM);
+    let late = |change: &dyn Fn(&mut Vec<Header>)| match with(change) {
+        Failure::TooLate(error) => error,
+        Failure::Refused(error) => panic!("{error:?}"),
+    };
+    assert_eq!(with(&|h| h.clear()), Failure::Refused(ENOEXEC));
+    assert_eq!(late(&|h| h[0].file_size = 0x1801), EINVAL);
+    assert_eq!(late(&|h| h[0].offset = 1), EINVAL);
+    assert_eq!(late(&|h| h[0].address = USER_END), EINVAL);
+    assert_eq!(late(&|h| h[0].address = 0xffff_8000_0000_0000), EINVAL);
+    assert_eq!(late(&|h| h[0].memory_size = u64::MAX), EINVAL);
+    assert_eq!(late(&|h| h[1].memory_size = 1 << 46), ENOMEM);
+    assert_eq!(late(&|h| h[0].address = 0), EPERM);
     let bytes = elf(2, 0x40_1000, &good, 0x2100);
     let patched = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = byte;
-        start(&bytes).map(|_| ()).unwrap_err()
+        start(&bytes).map(|_| ())
     };
-    assert_eq!(patched(0, 0), ENOEXEC);
-    assert_eq!(patched(4, 1), ENOEXEC, "a 32-bit file");
-    assert_eq!(patched(18, 183), ENOEXEC, "a file for AArch64");
-    assert_eq!(patched(16, 1), ENOEXEC, "an object file");
-    assert_eq!(patched(54, 55), ENOEXEC);
-    assert_eq!(patched(39, 0x40), EIO, "headers outside of the file");
-    assert_eq!(start(&elf(2, USER_END, &good, 0x2100)).map(|_| ()).unwrap_err(), EINVAL);
+    let refused = Err(Failure::Refused(ENOEXEC));
+    assert_eq!(patched(0, 0), refused);
+    assert_eq!(patched(18, 183), refused, "a file for AArch64");
+    assert_eq!(patched(16, 1), refused, "an object file");
+    assert_eq!(patched(54, 55), refused);
+    assert_eq!(patched(39, 0x40), refused, "headers outside of the file");
+    assert_eq!(patched(4, 1), Ok(()), "nobody looks at the class");
+    let outside = start(&elf(2, USER_END, &good, 0x2100)).map(|_| ());
+    assert_eq!(outside, Err(Failure::TooLate(EINVAL)));
     for length in 0..64 {
-        assert_eq!(start(&bytes[..length]).map(|_| ()).unwrap_err(), ENOEXEC);
+        assert_eq!(start(&bytes[..length]).map(|_| ()), refused);
     }
+}
+
+#[test]
+fn a_program_of_fixed_addresses_needs_no_segments() {
+    let with = |kind| {
+        let headers = text_and_data(0x40_0000).map(|header| Header { kind: 4, ..header });
+        start(&elf(kind, 0x40_1000, &headers, 0x2100)).map(|(_, loaded)| loaded.entry)
+    };
+    assert_eq!(with(2), Ok(0x40_1000));
+    assert_eq!(with(3), Err(Failure::TooLate(EINVAL)));
+}
+
+#[test]
+fn a_bss_can_be_written_whatever_its_segment_says() {
+    let [text, data] = text_and_data(0x40_0000);
+    let (s, _) = start(&elf(2, 0x40_1000, &[text, Header { flags: 4, ..data }], 0x2200)).unwrap();
+    let lines: Vec<_> = s.listing().unwrap().iter().map(|l| (l.start, l.rights)).collect();
+    assert_eq!(lines[1..3], [(0x40_2000, Prot::READ), (0x40_4000, Prot::READ.with(Prot::WRITE))]);
+    assert_eq!(read(&s, 0x40_30ff, 2), [0xaa; 2], "what may not be written is not zeroed");
 }
 
 #[test]
@@ -238,16 +273,17 @@ fn too_many_arguments_are_refused() {
             name: b"/prog".to_vec(),
             arguments,
             environment: Vec::new(),
+            is_closed: false,
             identity: &mut || Ok(Identity::default()),
-            machine: Machine::default(),
+            machine: &mut || Ok(Machine::default()),
             random: [0; 16],
             limits: Limits::default(),
             open: &mut |_| Err(ENOENT),
         };
         load(&s, program).map(|_| ()).unwrap_err()
     };
-    assert_eq!(load(vec![vec![b'x'; 131_072]]), E2BIG);
-    assert_eq!(load(vec![vec![b'x'; 100_000]; 21]), E2BIG);
+    assert_eq!(load(vec![vec![b'x'; 131_072]]), Failure::Refused(E2BIG));
+    assert_eq!(load(vec![vec![b'x'; 100_000]; 21]), Failure::Refused(E2BIG));
 }
 
 #[test]

@@ -8,11 +8,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_plat::{Status, TrapFrame};
-use calls_process::program::{self, Prepared};
+use calls_process::program::{self, Asked, Prepared};
 use core::sync::atomic::Ordering;
 use descriptors::Description;
 use devfs::OutsideTerminal;
-use loader::Loaded;
+use loader::{Failure, Loaded};
 use sched::Start;
 use task::Task;
 use task::containers::Container;
@@ -198,7 +198,14 @@ fn prepare(
             }
             Err(e) => return Err(e.into()),
         };
-        match program::prepare(process, file, path.clone(), arguments.to_vec(), environment.to_vec()) {
+        let prepared = program::executable(process, &file).map_err(Failure::from).and_then(|pages| {
+            let (arguments, environment) = (arguments.to_vec(), environment.to_vec());
+            program::prepare(
+                process,
+                Asked { file, pages, name: path.clone(), is_closed: false, arguments, environment },
+            )
+        });
+        match prepared.map_err(Failure::errno) {
             Ok(prepared) => return Ok(prepared),
             Err(EACCES) => worst = Refusal::Other(EACCES),
             Err(ENOENT) => return Err(Refusal::NoInterpreter),

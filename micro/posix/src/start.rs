@@ -108,7 +108,8 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     hooks::run(process, config)?;
     let name = path.clone().into_bytes();
     let prepared = program::prepare_first(process, name, arguments, environment);
-    let Prepared { space, loaded, file, comm, rights } = prepared.map_err(|e| program::reason(path, e))?;
+    let Prepared { space, loaded, file, comm, rights } =
+        prepared.map_err(|failure| program::reason(path, failure.errno()))?;
     let users = program::start_as(process, rights);
     process.set_space(space);
     task::current().set_name(&comm);

@@ -236,10 +236,16 @@ pub fn fstatfs(call: &mut Call<'_>) -> Result<usize> {
     }
 }
 
-fn read_link_at(dirfd: i32, path: &[u8], to: UserPtr<u8>, size: i32) -> Result<usize> {
+fn read_link_at(
+    dirfd: i32,
+    path: UserPtr<u8>,
+    may_be_empty: bool,
+    (to, size): (UserPtr<u8>, i32),
+) -> Result<usize> {
     if size <= 0 {
         return Err(EINVAL);
     }
+    let path = read_path(path, may_be_empty)?;
     let inode = if path.is_empty() {
         if dirfd == AT_FDCWD {
             return Err(ENOENT);
@@ -248,7 +254,7 @@ fn read_link_at(dirfd: i32, path: &[u8], to: UserPtr<u8>, size: i32) -> Result<u
         let place = description.place().ok_or(ENOENT)?;
         place.inode().clone()
     } else {
-        lookup_at(dirfd, path, false)?.inode().clone()
+        lookup_at(dirfd, &path, false)?.inode().clone()
     };
     if inode.kind()? != FileType::Symlink {
         return Err(if path.is_empty() { ENOENT } else { EINVAL });
@@ -260,11 +266,9 @@ fn read_link_at(dirfd: i32, path: &[u8], to: UserPtr<u8>, size: i32) -> Result<u
 }
 
 pub fn readlink(call: &mut Call<'_>) -> Result<usize> {
-    let path = read_path(call.ptr(0), false)?;
-    read_link_at(AT_FDCWD, &path, call.ptr(1), call.int(2))
+    read_link_at(AT_FDCWD, call.ptr(0), false, (call.ptr(1), call.int(2)))
 }
 
 pub fn readlinkat(call: &mut Call<'_>) -> Result<usize> {
-    let path = read_path(call.ptr(1), true)?;
-    read_link_at(call.int(0), &path, call.ptr(2), call.int(3))
+    read_link_at(call.int(0), call.ptr(1), true, (call.ptr(2), call.int(3)))
 }

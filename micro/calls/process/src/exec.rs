@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! execve(2), execveat(2): another program takes the place of the running one.
 
-use crate::program::{self, Prepared};
+use crate::program::{self, Asked, Prepared};
 use crate::ptrace;
 use abi::{Result, errno::*};
 use alloc::format;
@@ -10,15 +10,15 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::FileType;
 use api_plat::TrapFrame;
-use api_user::{Sink, UserPtr};
+use api_user::UserPtr;
 use calls_files::open::read_path;
 use calls_files::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use core::sync::atomic::Ordering;
-use loader::Loaded;
+use loader::{Failure, Loaded};
 use task::call::Call;
 use task::files::{self, AT_FDCWD};
 use task::process::{Process, Program};
-use task::signals::{self, SIGCHLD};
+use task::signals::{self, Action, SIGCHLD, SIGSEGV, SigInfo};
 use task::wait::RESTART;
 use task::{Task, processes};
 use vfs::Dentry;
@@ -33,16 +33,15 @@ const MAX_BYTES: usize = 6 << 20;
 /// execve(2).
 pub fn execve(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(0), false)?;
-    let strings = Strings::read(call.ptr(1), call.ptr(2))?;
     let file = program::find(&task::current().process, &path)?;
-    execute(call, file, path, strings)
+    execute(call, Named { file, name: path, is_closed: false }, (call.ptr(1), call.ptr(2)))
 }
 
 /// execveat(2).
 pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
     let dirfd = call.int(0);
     let path = read_path(call.ptr(1), call.uint(4) & AT_EMPTY_PATH != 0)?;
-    let strings = Strings::read(call.ptr(2), call.ptr(3))?;
+    let strings = (call.ptr(2), call.ptr(3));
     let flags = call.flags(4, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)?;
     let files = files::current();
     if path.is_empty() {
@@ -51,34 +50,35 @@ pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
         } else {
             files.descriptors.get_any(dirfd)?.place().cloned().ok_or(EACCES)?
         };
-        check_script(&file, dirfd)?;
-        return execute(call, file, format!("/dev/fd/{dirfd}").into_bytes(), strings);
+        let named =
+            Named { file, name: format!("/dev/fd/{dirfd}").into_bytes(), is_closed: is_closed(dirfd)? };
+        return execute(call, named, strings);
     }
     let file = lookup_at(dirfd, &path, flags & AT_SYMLINK_NOFOLLOW == 0)?;
     if file.kind() == FileType::Symlink {
         return Err(ELOOP);
     }
-    let name = if dirfd == AT_FDCWD || path.first() == Some(&b'/') {
-        path
+    let named = if dirfd == AT_FDCWD || path.first() == Some(&b'/') {
+        Named { file, name: path, is_closed: false }
     } else {
         // How a script's interpreter finds it.
-        check_script(&file, dirfd)?;
-        [format!("/dev/fd/{dirfd}/").into_bytes(), path].concat()
+        let name = [format!("/dev/fd/{dirfd}/").into_bytes(), path].concat();
+        Named { file, name, is_closed: is_closed(dirfd)? }
     };
-    execute(call, file, name, strings)
+    execute(call, named, strings)
 }
 
-/// The interpreter of a script finds it through the descriptor: `ENOENT` when that will be closed by then (execveat(2)).
-fn check_script(file: &Dentry, dirfd: i32) -> Result<()> {
-    if dirfd == AT_FDCWD
-        || file.kind() != FileType::Regular
-        || !files::current().descriptors.close_on_exec(dirfd)?
-    {
-        return Ok(());
-    }
-    let mut start = [0; 2];
-    let length = file.inode().open(file.inode(), 0)?.read(0, &mut Sink::kernel(&mut start))?;
-    if length == start.len() && start == *b"#!" { Err(ENOENT) } else { Ok(()) }
+/// Whether a program finds nothing through the descriptor any more.
+fn is_closed(dirfd: i32) -> Result<bool> {
+    if dirfd == AT_FDCWD { Ok(false) } else { files::current().descriptors.close_on_exec(dirfd) }
+}
+
+/// A file and how its program is told its name.
+struct Named {
+    file: Arc<Dentry>,
+    name: Vec<u8>,
+    /// A script's interpreter would not find it by this name.
+    is_closed: bool,
 }
 
 /// What the program is told.
@@ -97,9 +97,25 @@ impl Strings {
     }
 }
 
-fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
+/// Arguments and environment are read when it is known that the file may be executed.
+fn execute(
+    call: &mut Call<'_>,
+    Named { file, name, is_closed }: Named,
+    (arguments, environment): (UserPtr<u64>, UserPtr<u64>),
+) -> Result<usize> {
     let process = task::current().process.clone();
-    let prepared = program::prepare(&process, file, name, strings.arguments, strings.environment)?;
+    let pages = program::executable(&process, &file)?;
+    let Strings { arguments, environment } = Strings::read(arguments, environment)?;
+    let asked = Asked { file, pages, name, is_closed, arguments, environment };
+    let prepared = match program::prepare(&process, asked) {
+        Ok(prepared) => prepared,
+        Err(Failure::Refused(error)) => return Err(error),
+        Err(Failure::TooLate(error)) => {
+            process.signals.set_action(SIGSEGV, Action::DEFAULT);
+            signals::force(&task::current(), SigInfo::from_kernel(SIGSEGV));
+            return Err(error);
+        }
+    };
     let old = ptrace::stop::number_for_tracer(&task::current(), task::current().tid);
     let number = call.frame.orig_rax;
     replace(call.frame, &process, prepared)?;
@@ -118,7 +134,7 @@ pub fn restart(frame: &mut TrapFrame) -> Result<()> {
     files::current().set_working(first.working.clone());
     let old = core::mem::replace(&mut *task::current().credentials().lock(), first.credentials.clone());
     let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
-    let prepared = program::prepare_first(&process, name, arguments, environment);
+    let prepared = program::prepare_first(&process, name, arguments, environment).map_err(Failure::errno);
     let replaced = prepared.and_then(|prepared| replace(frame, &process, prepared));
     if let Err(e) = replaced {
         // Only a thread that was replaced has left its task.

@@ -5,7 +5,7 @@
 //! execve(2) of this program's file, by whatever link, starts it anew, and a script may name it as its interpreter. Any other
 //! program would make its system calls by number, which nothing here answers.
 
-use crate::program::{self, Prepared};
+use crate::program;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -74,17 +74,11 @@ impl PageSource for Pages {
     }
 }
 
-/// Loads the program, which was named `name`, for the process; as [`program::prepare`].
-pub fn prepare(
-    process: &Process,
-    name: Vec<u8>,
-    arguments: Vec<Vec<u8>>,
-    environment: Vec<Vec<u8>>,
-) -> Result<Prepared> {
-    let dentry = place(process, &name)?;
+/// The program, which was named `name`: its place in the tree, and its pages.
+pub fn first(process: &Process, name: &[u8]) -> Result<(Arc<Dentry>, Arc<MappedFile>)> {
+    let dentry = place(process, name)?;
     let stat = dentry.inode().stat()?;
-    let file = mapped(name.clone(), stat.device, stat.inode);
-    program::prepare_file(process, dentry, file, name, arguments, environment)
+    Ok((dentry, mapped(name.to_vec(), stat.device, stat.inode)))
 }
 
 fn mapped(path: Vec<u8>, device: u64, inode: u64) -> Arc<MappedFile> {

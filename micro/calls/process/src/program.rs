@@ -9,7 +9,7 @@ use api_fs::FileType;
 use api_lock::SpinLock;
 use api_mem::PageFrame;
 use core::cell::RefCell;
-use loader::{Executable, Identity, Loaded, Machine};
+use loader::{Executable, Failure, Identity, Loaded, Machine};
 use mem::{Layout, Limits, MappedFile, Prot, Space};
 use task::files;
 use task::identity::capabilities::CAP_SYS_PTRACE;
@@ -48,6 +48,19 @@ pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
     task::Runner::of(process).files().lookup(path, &files::credentials_for(process))
 }
 
+/// What is to run.
+pub struct Asked {
+    pub file: Arc<Dentry>,
+    /// What [`executable`] answered for it.
+    pub pages: Arc<MappedFile>,
+    /// How it was named.
+    pub name: Vec<u8>,
+    /// A script's interpreter would not find it by this name: `ENOENT` for one.
+    pub is_closed: bool,
+    pub arguments: Vec<Vec<u8>>,
+    pub environment: Vec<Vec<u8>>,
+}
+
 /// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
 /// start again. Of an image with a linked program it is that, whatever the path.
 pub fn prepare_first(
@@ -55,35 +68,19 @@ pub fn prepare_first(
     name: Vec<u8>,
     arguments: Vec<Vec<u8>>,
     environment: Vec<Vec<u8>>,
-) -> Result<Prepared> {
+) -> core::result::Result<Prepared, Failure> {
     #[cfg(feature = "linked")]
-    return crate::linked::prepare(process, name, arguments, environment);
+    let (file, pages) = crate::linked::first(process, &name)?;
     #[cfg(not(feature = "linked"))]
-    find(process, &name).and_then(|file| prepare(process, file, name, arguments, environment))
+    let file = find(process, &name)?;
+    #[cfg(not(feature = "linked"))]
+    let pages = executable(process, &file)?;
+    prepare(process, Asked { file, pages, name, is_closed: false, arguments, environment })
 }
 
-/// Loads the program at `dentry`, which was named `name`, for the process; nothing of the process changes. Errors are
-/// execve(2)'s.
-pub fn prepare(
-    process: &Process,
-    dentry: Arc<Dentry>,
-    name: Vec<u8>,
-    arguments: Vec<Vec<u8>>,
-    environment: Vec<Vec<u8>>,
-) -> Result<Prepared> {
-    let file = executable(process, &dentry)?;
-    prepare_file(process, dentry, file, name, arguments, environment)
-}
-
-/// As [`prepare`], with the pages of the file.
-pub fn prepare_file(
-    process: &Process,
-    dentry: Arc<Dentry>,
-    file: Arc<MappedFile>,
-    name: Vec<u8>,
-    arguments: Vec<Vec<u8>>,
-    environment: Vec<Vec<u8>>,
-) -> Result<Prepared> {
+/// Loads the program for the process; nothing of the process changes. Errors are execve(2)'s.
+pub fn prepare(process: &Process, asked: Asked) -> core::result::Result<Prepared, Failure> {
+    let Asked { file: dentry, pages: file, name, is_closed, arguments, environment } = asked;
     let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let limits = limits(process);
     let mut random = [0; 48];
@@ -104,6 +101,7 @@ pub fn prepare_file(
             name,
             arguments,
             environment,
+            is_closed,
             identity: &mut || {
                 grants = grants_of(&runs.borrow())?;
                 let now = task::Runner::of(process).credentials().lock().clone();
@@ -114,10 +112,14 @@ pub fn prepare_file(
                 let (uid, euid, gid, egid) = (user(c.uid), user(c.euid), group(c.gid), group(c.egid));
                 Ok(Identity { uid, euid, gid, egid, is_secure })
             },
-            machine: machine(map_vdso(&space, process)?),
+            machine: &mut || map_vdso(&space, process).map(machine),
             random: core::array::from_fn(|i| random[32 + i]),
             limits,
             open: &mut |path| {
+                // The working directory, which is no program.
+                if path.is_empty() {
+                    return Err(EACCES);
+                }
                 let dentry = find(process, path)?;
                 let file = executable(process, &dentry)?;
                 is_readable &= may_read(process, &dentry)?;
@@ -188,7 +190,7 @@ fn may_read(process: &Process, dentry: &Dentry) -> Result<bool> {
 
 /// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages);
 /// in an image with a linked program `ENOSYS` for any other program.
-fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
+pub fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
     let who = files::credentials_for(process);
     let stat = dentry.inode().stat()?;
     let forbidden = dentry.mount().flags().has(vfs::MountFlags::NOEXEC);
