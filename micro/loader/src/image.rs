@@ -68,8 +68,8 @@ pub struct Executable<'a> {
     pub environment: Vec<Vec<u8>>,
     /// A script's interpreter would not find it by its name any more: `ENOENT` for one (execveat(2)).
     pub is_closed: bool,
-    /// The ids that the program runs with. Asked once, when the file that is run is known: `file`, or of a script the last one that
-    /// `open` has found.
+    /// The ids that the program runs with. Asked once, when the file that is run is known: `file`, or of a script the last
+    /// [`Interpreter::OfScript`] that `open` has found.
     pub identity: &'a mut dyn FnMut() -> Result<Identity>,
     /// Asked when all of the program is mapped, so that what it adds to the space takes no place that the program wants.
     pub machine: &'a mut dyn FnMut() -> Result<Machine>,
@@ -77,7 +77,16 @@ pub struct Executable<'a> {
     pub random: [u8; 16],
     pub limits: Limits,
     /// Finds interpreters; checks that they may be executed.
-    pub open: &'a mut dyn FnMut(&[u8]) -> Result<Arc<MappedFile>>,
+    pub open: &'a mut dyn FnMut(&[u8], Interpreter) -> Result<Arc<MappedFile>>,
+}
+
+/// What an interpreter is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpreter {
+    /// It runs in the script's place.
+    OfScript,
+    /// The dynamic linker, which runs for the program.
+    OfProgram,
 }
 
 /// A space that is ready to run.
@@ -156,7 +165,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> core::result::Result<Load
         new.extend(arguments.into_iter().skip(1));
         arguments = new;
         check(&name, &arguments, &environment, &limits)?;
-        file = open(&line.interpreter)?;
+        file = open(&line.interpreter, Interpreter::OfScript)?;
         script = line.interpreter;
         tries += 1;
         if tries > MAX_INTERPRETERS {
@@ -167,7 +176,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> core::result::Result<Load
     let elf = Elf::read(&*file.source)?;
     let interpreter = match &elf.interpreter {
         Some(path) => {
-            let file = open(path)?;
+            let file = open(path, Interpreter::OfProgram)?;
             let elf = Elf::read_interpreter(&*file.source)?;
             Some((file, elf))
         }

@@ -24,7 +24,7 @@ mod image;
 mod script;
 mod stack;
 
-pub use image::{Executable, Failure, Identity, Loaded, Machine, load};
+pub use image::{Executable, Failure, Identity, Interpreter, Loaded, Machine, load};
 
 #[cfg(test)]
 mod tests;

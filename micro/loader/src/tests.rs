@@ -94,7 +94,7 @@ fn run(
     main: Arc<MappedFile>,
     files: &HashMap<Vec<u8>, Arc<MappedFile>>,
 ) -> core::result::Result<Loaded, Failure> {
-    let mut open = |path: &[u8]| files.get(path).cloned().ok_or(ENOENT);
+    let mut open = |path: &[u8], _: Interpreter| files.get(path).cloned().ok_or(ENOENT);
     let program = Executable {
         name: main.path.clone(),
         file: main,
@@ -278,7 +278,7 @@ fn too_many_arguments_are_refused() {
             machine: &mut || Ok(Machine::default()),
             random: [0; 16],
             limits: Limits::default(),
-            open: &mut |_| Err(ENOENT),
+            open: &mut |_, _| Err(ENOENT),
         };
         load(&s, program).map(|_| ()).unwrap_err()
     };

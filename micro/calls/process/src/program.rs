@@ -9,7 +9,7 @@ use api_fs::FileType;
 use api_lock::SpinLock;
 use api_mem::PageFrame;
 use core::cell::RefCell;
-use loader::{Executable, Failure, Identity, Loaded, Machine};
+use loader::{Executable, Failure, Identity, Interpreter, Loaded, Machine};
 use mem::{Layout, Limits, MappedFile, Prot, Space};
 use task::files;
 use task::identity::capabilities::CAP_SYS_PTRACE;
@@ -115,7 +115,7 @@ pub fn prepare(process: &Process, asked: Asked) -> core::result::Result<Prepared
             machine: &mut || map_vdso(&space, process).map(machine),
             random: core::array::from_fn(|i| random[32 + i]),
             limits,
-            open: &mut |path| {
+            open: &mut |path, interpreter| {
                 // The working directory, which is no program.
                 if path.is_empty() {
                     return Err(EACCES);
@@ -123,7 +123,9 @@ pub fn prepare(process: &Process, asked: Asked) -> core::result::Result<Prepared
                 let dentry = find(process, path)?;
                 let file = executable(process, &dentry)?;
                 is_readable &= may_read(process, &dentry)?;
-                *runs.borrow_mut() = dentry;
+                if interpreter == Interpreter::OfScript {
+                    *runs.borrow_mut() = dentry;
+                }
                 Ok(file)
             },
         },
