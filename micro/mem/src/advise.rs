@@ -44,7 +44,11 @@ const STORE_AT_ONCE: usize = 64;
 impl Space {
     /// madvise. `ENOMEM` where nothing is mapped, after the rest was done.
     pub fn advise(&self, address: u64, length: u64, advice: Advice) -> Result<()> {
-        let end = range_end(address, length, EINVAL)?;
+        // There is no mapping behind the program's half.
+        let end = match abi::page_up(length).and_then(|length| address.checked_add(length)) {
+            Some(_) => range_end(address, length, ENOMEM)?,
+            None => return Err(EINVAL),
+        };
         if end == address {
             return Ok(());
         }

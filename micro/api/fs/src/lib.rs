@@ -209,6 +209,17 @@ pub trait File: Any + Send + Sync {
         Err(EINVAL)
     }
 
+    /// Whether read(2) is something that the file has at all (Linux' FMODE_CAN_READ): if not, `EINVAL` comes before what is wrong with
+    /// the memory.
+    fn can_read(&self) -> bool {
+        true
+    }
+
+    /// The same of write(2).
+    fn can_write(&self) -> bool {
+        true
+    }
+
     /// Writes at the end (O_APPEND) in one step against other appends; returns the bytes written and the position
     /// behind them.
     fn append(&self, from: &mut Source<'_>) -> Result<(usize, u64)> {

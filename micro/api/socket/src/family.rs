@@ -184,11 +184,25 @@ pub fn table(name: &str) -> Result<String> {
     families().iter().find_map(|family| family.table(name)).ok_or(ENOENT)
 }
 
+/// Family and type: a number that no family and no type has is told before what is not there, and both but for AF_UNIX before the protocol.
+fn find_kind(family: u32, kind: u32, protocol: u32) -> Result<(Arc<dyn Family>, Type)> {
+    /// One above the highest family and the highest type that Linux knows.
+    const AF_MAX: u32 = 46;
+    const SOCK_MAX: u32 = 11;
+    if family < AF_MAX && kind >= SOCK_MAX {
+        return Err(EINVAL);
+    }
+    let found = find(family)?;
+    // AF_UNIX looks at the protocol before the type: there is one.
+    if family == UNIX && ![0, UNIX].contains(&protocol) {
+        return Err(EPROTONOSUPPORT);
+    }
+    Ok((found, Type::from_number(kind).ok_or(ESOCKTNOSUPPORT)?))
+}
+
 /// socket(2) without the flags.
 pub fn create(creator: Credentials, family: u32, kind: u32, protocol: u32) -> Result<Arc<dyn Socket>> {
-    let found = find(family)?;
-    // Linux checks the type before the protocol: a number it does not know at all is EINVAL.
-    let kind = Type::from_number(kind).ok_or(if kind < 11 { ESOCKTNOSUPPORT } else { EINVAL })?;
+    let (found, kind) = find_kind(family, kind, protocol)?;
     found.create(creator, kind, protocol)
 }
 
@@ -199,7 +213,6 @@ pub fn pair(
     kind: u32,
     protocol: u32,
 ) -> Result<(Arc<dyn Socket>, Arc<dyn Socket>)> {
-    let found = find(family)?;
-    let kind = Type::from_number(kind).ok_or(if kind < 11 { ESOCKTNOSUPPORT } else { EINVAL })?;
+    let (found, kind) = find_kind(family, kind, protocol)?;
     found.pair(creator, kind, protocol)
 }

@@ -47,15 +47,14 @@ pub fn read_iovec(address: u64, count: usize) -> Result<Segments> {
         out.many.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
     }
     let array = UserPtr::<[u64; 2]>::new(address);
-    let mut room = IO_MAX;
+    let (mut room, mut is_users) = (IO_MAX, true);
     for i in 0..count {
         let [address, length] = array.add(i as u64).read()?;
         if length > isize::MAX as u64 {
             return Err(EINVAL);
         }
-        if !range_is_user(address, length) {
-            return Err(EFAULT);
-        }
+        // What is wrong with a length comes before what is wrong with any address.
+        is_users &= range_is_user(address, length);
         let length = (length as usize).min(room);
         room -= length;
         if count > FEW {
@@ -64,7 +63,7 @@ pub fn read_iovec(address: u64, count: usize) -> Result<Segments> {
             out.few[i] = Segment { address, length };
         }
     }
-    Ok(out)
+    if is_users { Ok(out) } else { Err(EFAULT) }
 }
 
 /// A walk over segments: the rest of the current one and those after it.

@@ -257,7 +257,6 @@ pub fn fchownat(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn utimensat(call: &mut Call<'_>) -> Result<usize> {
-    let flags = call.flags(3, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
     let times = match call.ptr::<[i64; 4]>(2).non_null() {
         Some(times) => {
             let [a, a_ns, m, m_ns] = times.read()?;
@@ -269,6 +268,7 @@ pub fn utimensat(call: &mut Call<'_>) -> Result<usize> {
         }
         None => None,
     };
+    let flags = call.flags(3, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
     let target = match call.ptr::<u8>(1).non_null() {
         Some(path) => Target::either(call.int(0), &read_path(path, flags & AT_EMPTY_PATH != 0)?, flags)?,
         // futimens: the descriptor itself.
@@ -485,7 +485,7 @@ pub fn readahead(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_read() {
         return Err(EBADF);
     }
-    if description.file().stat()?.kind != FileType::Regular || description.file().page_source().is_err() {
+    if description.file().stat()?.kind != FileType::Regular {
         return Err(EINVAL);
     }
     Ok(0)

@@ -68,6 +68,7 @@ const O_LARGEFILE: u32 = 0o100000;
 const TIOCGPTPEER: u32 = 0x5441;
 const FIONREAD: u32 = 0x541b;
 const FIONBIO: u32 = 0x5421;
+const FIGETBSZ: u32 = 2;
 const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 const FIOQSIZE: u32 = 0x5460;
@@ -334,6 +335,10 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
             files::current().descriptors.set_close_on_exec(fd, on).map(|()| 0)
         }
         FIONBIO => set_flag(O_NONBLOCK),
+        FIGETBSZ => {
+            let size = description.file().stat()?.block_size;
+            UserPtr::<u32>::new(argument).write(size as u32).map(|()| 0)
+        }
         FIONREAD if is_regular() => {
             let left = description.file().size()?.saturating_sub(description.position());
             UserPtr::<i32>::new(argument).write(i32::try_from(left).unwrap_or(i32::MAX))?;

@@ -173,38 +173,59 @@ pub fn has_written(result: Result<usize>) -> Result<usize> {
     result
 }
 
+/// What is wrong with the descriptor comes before what is wrong with the memory.
+fn check_read(description: &Description) -> Result<()> {
+    match description.may_read() {
+        true if description.file().can_read() => Ok(()),
+        true => Err(EINVAL),
+        false => Err(EBADF),
+    }
+}
+
+fn check_write(description: &Description) -> Result<()> {
+    match description.may_write() {
+        true if description.file().can_write() => Ok(()),
+        true => Err(EINVAL),
+        false => Err(EBADF),
+    }
+}
+
 pub fn read(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    if !description.may_read() {
-        return Err(EBADF);
-    }
+    check_read(&description)?;
     has_read(read_from(&description, &mut Sink::user(call.arg(1), call.size(2))?))
 }
 
 pub fn write(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    if !description.may_write() {
-        return Err(EBADF);
-    }
+    check_write(&description)?;
     has_written(write_to(&description, &mut Source::user(call.arg(1), call.size(2))?))
+}
+
+/// How many pieces: Linux keeps 32 bits of it.
+fn count_of_pieces(call: &Call<'_>) -> usize {
+    call.uint(2) as usize
 }
 
 pub fn readv(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    if !description.may_read() {
-        return Err(EBADF);
-    }
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    has_read_pieces(&description, read_from(&description, &mut Sink::vectored(&segments)))
+    check_read(&description)?;
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
+    let mut to = Sink::vectored(&segments);
+    // Of nothing to read no file is asked.
+    let result = if to.remaining() == 0 { Ok(0) } else { read_from(&description, &mut to) };
+    has_read_pieces(&description, result)
 }
 
 pub fn writev(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    if !description.may_write() {
-        return Err(EBADF);
+    check_write(&description)?;
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
+    let mut from = Source::vectored(&segments);
+    if from.remaining() == 0 {
+        return Ok(0);
     }
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    has_written(write_to(&description, &mut Source::vectored(&segments)))
+    has_written(write_to(&description, &mut from))
 }
 
 fn position(offset: i64) -> Result<u64> {
@@ -214,12 +235,14 @@ fn position(offset: i64) -> Result<u64> {
 pub fn pread64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
+    check_positioned(&description, description.may_read())?;
     has_read(description.read_at(offset, &mut Sink::user(call.arg(1), call.size(2))?))
 }
 
 pub fn pwrite64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
+    check_positioned(&description, description.may_write())?;
     has_written(write_at(&description, offset, &mut Source::user(call.arg(1), call.size(2))?))
 }
 
@@ -236,16 +259,22 @@ pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
     check_positioned(&description, description.may_read())?;
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    has_read_pieces(&description, description.read_at(offset, &mut Sink::vectored(&segments)))
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
+    let mut to = Sink::vectored(&segments);
+    let result = if to.remaining() == 0 { Ok(0) } else { description.read_at(offset, &mut to) };
+    has_read_pieces(&description, result)
 }
 
 pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
     check_positioned(&description, description.may_write())?;
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    has_written(write_at(&description, offset, &mut Source::vectored(&segments)))
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
+    let mut from = Source::vectored(&segments);
+    if from.remaining() == 0 {
+        return Ok(0);
+    }
+    has_written(write_at(&description, offset, &mut from))
 }
 
 fn rwf(call: &Call<'_>) -> Result<u32> {
@@ -269,7 +298,7 @@ pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_read() {
         return Err(EBADF);
     }
-    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
     let mut to = Sink::vectored(&segments);
     if to.remaining() == 0 {
         return has_read_pieces(&description, Ok(0));
@@ -292,7 +321,7 @@ pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_write() {
         return Err(EBADF);
     }
-    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
     let mut from = Source::vectored(&segments);
     if from.remaining() == 0 {
         return Ok(0);

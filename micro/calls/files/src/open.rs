@@ -159,16 +159,22 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
     files::current().descriptors.insert(description, flags & O_CLOEXEC != 0)
 }
 
+/// Flags that go together, which is looked at before the path (Linux' build_open_flags).
+fn open_flags(flags: u32) -> Result<u32> {
+    let is_unnamed = flags & O_TMPFILE & !O_DIRECTORY != 0 && flags & O_PATH == 0;
+    if is_unnamed && flags & O_DIRECTORY == 0 { Err(EINVAL) } else { Ok(flags | O_LARGEFILE) }
+}
+
 pub fn open(call: &mut Call<'_>) -> Result<usize> {
+    let flags = open_flags(call.uint(1))?;
     let path = read_path(call.ptr(0), false)?;
-    open_at(AT_FDCWD, &path, call.uint(1) | O_LARGEFILE, call.uint(2), Resolve::default())
-        .map(|fd| fd as usize)
+    open_at(AT_FDCWD, &path, flags, call.uint(2), Resolve::default()).map(|fd| fd as usize)
 }
 
 pub fn openat(call: &mut Call<'_>) -> Result<usize> {
+    let flags = open_flags(call.uint(2))?;
     let path = read_path(call.ptr(1), false)?;
-    open_at(call.int(0), &path, call.uint(2) | O_LARGEFILE, call.uint(3), Resolve::default())
-        .map(|fd| fd as usize)
+    open_at(call.int(0), &path, flags, call.uint(3), Resolve::default()).map(|fd| fd as usize)
 }
 
 pub fn creat(call: &mut Call<'_>) -> Result<usize> {

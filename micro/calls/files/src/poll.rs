@@ -298,11 +298,11 @@ pub fn select(call: &mut Call<'_>) -> Result<usize> {
 
 /// pselect6(2): the last argument points to a mask pointer and its size.
 pub fn pselect6(call: &mut Call<'_>) -> Result<usize> {
-    let deadline = deadline_timespec(call.ptr(4))?;
     let [mask, size] = match call.ptr::<[u64; 2]>(5).non_null() {
         None => [0, 0],
         Some(pair) => pair.read()?,
     };
+    let deadline = deadline_timespec(call.ptr(4))?;
     let sets = [call.ptr(1), call.ptr(2), call.ptr(3)];
     let result = with_mask(UserPtr::new(mask), size as usize, || select_sets(call.int(0), sets, deadline));
     write_back(call.ptr(4), deadline, 1);

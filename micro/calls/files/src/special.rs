@@ -72,7 +72,12 @@ pub fn pipe(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn pipe2(call: &mut Call<'_>) -> Result<usize> {
-    let flags = call.flags(1, O_CLOEXEC | O_NONBLOCK | O_DIRECT)?;
+    /// O_EXCL: for notifications of the kernel (watch_queue), which are another part of Linux.
+    const O_NOTIFICATION_PIPE: u32 = 0o200;
+    let flags = call.flags(1, O_CLOEXEC | O_NONBLOCK | O_DIRECT | O_NOTIFICATION_PIPE)?;
+    if flags & O_NOTIFICATION_PIPE != 0 {
+        return Err(ENOPKG);
+    }
     make_pipe(call.ptr(0), flags)
 }
 

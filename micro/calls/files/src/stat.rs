@@ -106,7 +106,10 @@ pub fn fstat(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn newfstatat(call: &mut Call<'_>) -> Result<usize> {
-    let flags = call.flags(3, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH)?;
+    /// How fresh the answer is to be, as of statx(2).
+    const AT_STATX_SYNC_TYPE: u32 = 0x6000;
+    let known = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | AT_STATX_SYNC_TYPE;
+    let flags = call.flags(3, known)?;
     let path = read_path(call.ptr(1), true)?;
     answer(&stat_at(call.int(0), &path, flags)?.0, call.ptr(2))
 }
@@ -149,10 +152,12 @@ pub fn statx(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
+/// What access(2) is asked about: `EINVAL` for what there is none of, whatever the path.
+fn access_mode(mode: u32) -> Result<u32> {
+    if mode & !7 != 0 { Err(EINVAL) } else { Ok(mode) }
+}
+
 fn check_access(dirfd: i32, path: &[u8], mode: u32, flags: u32) -> Result<usize> {
-    if mode & !7 != 0 {
-        return Err(EINVAL);
-    }
     let who = if flags & AT_EACCESS != 0 { files::credentials() } else { files::real_credentials() };
     let (stat, inode, read_only) = if path.is_empty() && dirfd != AT_FDCWD {
         let description = files::current().descriptors.get_any(dirfd)?;
@@ -177,19 +182,20 @@ fn check_access(dirfd: i32, path: &[u8], mode: u32, flags: u32) -> Result<usize>
 }
 
 pub fn access(call: &mut Call<'_>) -> Result<usize> {
-    let path = read_path(call.ptr(0), false)?;
-    check_access(AT_FDCWD, &path, call.uint(1), 0)
+    let mode = access_mode(call.uint(1))?;
+    check_access(AT_FDCWD, &read_path(call.ptr(0), false)?, mode, 0)
 }
 
 pub fn faccessat(call: &mut Call<'_>) -> Result<usize> {
-    let path = read_path(call.ptr(1), false)?;
-    check_access(call.int(0), &path, call.uint(2), 0)
+    let mode = access_mode(call.uint(2))?;
+    check_access(call.int(0), &read_path(call.ptr(1), false)?, mode, 0)
 }
 
 pub fn faccessat2(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(3, AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
+    let mode = access_mode(call.uint(2))?;
     let path = read_path(call.ptr(1), flags & AT_EMPTY_PATH != 0)?;
-    check_access(call.int(0), &path, call.uint(2), flags)
+    check_access(call.int(0), &path, mode, flags)
 }
 
 fn answer_fs(dentry: &Arc<Dentry>, to: UserPtr<[u64; 15]>) -> Result<usize> {

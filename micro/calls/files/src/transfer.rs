@@ -84,12 +84,25 @@ impl Position {
 
 /// sendfile(2): from a file that can be mapped to anything.
 pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
-    // The position is read before the descriptor of the target is looked at, as Linux does.
+    // The position is read before any descriptor is looked at and written whatever came of the transfer, as Linux does.
+    let position = call.ptr::<i64>(2).non_null();
+    let before = position.map(|pointer| pointer.read()).transpose()?;
+    let result = send_file(call);
+    if let (Some(pointer), Some(before), Err(_)) = (position, before, result) {
+        pointer.write(before)?;
+    }
+    result
+}
+
+fn send_file(call: &Call<'_>) -> Result<usize> {
     let from = files::get(call.int(1))?;
     if !from.may_read() {
         return Err(EBADF);
     }
     let mut position = Position::read(call.ptr(2), &from)?;
+    if isize::try_from(call.size(3)).is_err() {
+        return Err(EINVAL);
+    }
     position.check(&from, call.size(3))?;
     let to = files::get(call.int(0))?;
     if !to.may_write() {
@@ -166,10 +179,10 @@ fn on_pipe<T>(
 
 /// splice(2): one side is a pipe.
 pub fn splice(call: &mut Call<'_>) -> Result<usize> {
-    let flags = call.flags(5, SPLICE_KNOWN)?;
     if call.size(4) == 0 {
         return Ok(0);
     }
+    let flags = call.flags(5, SPLICE_KNOWN)?;
     let from = files::get(call.int(0))?;
     let to = files::get(call.int(2))?;
     let offsets = [Offset::Pointer(call.ptr(1)), Offset::Pointer(call.ptr(3))];
@@ -191,6 +204,17 @@ impl Offset {
             Offset::Pointer(pointer) => pointer.is_null(),
             #[cfg(feature = "io_uring")]
             Offset::Value(value) => value == u64::MAX,
+        }
+    }
+
+    /// `EFAULT` where there is no position behind the pointer, which is told before what is wrong with a descriptor.
+    fn check(self) -> Result<()> {
+        match self {
+            Offset::Pointer(pointer) => {
+                pointer.non_null().map_or(Ok(0), |pointer| pointer.read()).map(|_| ())
+            }
+            #[cfg(feature = "io_uring")]
+            Offset::Value(_) => Ok(()),
         }
     }
 
@@ -238,6 +262,8 @@ fn splice_between(
     if source.is_some() && !from_at.is_none() || target.is_some() && !to_at.is_none() {
         return Err(ESPIPE);
     }
+    to_at.check()?;
+    from_at.check()?;
     if !from.may_read() || !to.may_write() {
         return Err(EBADF);
     }
@@ -390,11 +416,14 @@ pub fn tee_between(from: &Description, to: &Description, count: usize, flags: u3
 pub fn vmsplice(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(3, SPLICE_KNOWN)?;
     let description = files::get(call.int(0))?;
-    let end = pipe_end(&description).ok_or(EBADF)?;
-    let segments = read_iovec(call.arg(1), call.size(2))?;
+    if !description.may_read() && !description.may_write() {
+        return Err(EBADF);
+    }
+    let segments = read_iovec(call.arg(1), call.uint(2) as usize)?;
     if segments.iter().all(|s| s.length == 0) {
         return Ok(0);
     }
+    let end = pipe_end(&description).ok_or(EBADF)?;
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
     if end.writes() {
         let mut from = Source::vectored(&segments);
@@ -409,6 +438,9 @@ pub fn vmsplice(call: &mut Call<'_>) -> Result<usize> {
 pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
     let from = files::get(call.int(0))?;
     let to = files::get(call.int(2))?;
+    for pointer in [call.ptr::<i64>(1), call.ptr(3)] {
+        pointer.non_null().map(|pointer| pointer.read()).transpose()?;
+    }
     if call.uint(5) != 0 {
         return Err(EINVAL);
     }

@@ -235,10 +235,10 @@ fn wait_for<T>(
 /// mq_timedsend(2).
 pub fn mq_timedsend(call: &mut Call<'_>) -> Result<usize> {
     let (length, priority) = (call.size(2), call.uint(3));
+    let deadline_ns = read_deadline(call.ptr(4))?;
     if priority >= PRIORITIES {
         return Err(EINVAL);
     }
-    let deadline_ns = read_deadline(call.ptr(4))?;
     let description = files::get(call.int(0))?;
     let queue = mqueue::of_file(&**description.file())?;
     if !description.may_write() {

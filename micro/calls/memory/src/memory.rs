@@ -5,7 +5,7 @@ use abi::{Result, errno::*, linux::general::*};
 use alloc::sync::Arc;
 use api_fs::FileType;
 use api_plat::{Access, FaultOutcome};
-use api_user::write_bytes;
+use api_user::{range_is_user, write_bytes};
 use descriptors::Description;
 use mem::{Advice, MappedFile, Place, Prot, Remap, Request};
 use ramfs::{RamFile, WRITE_SEALS};
@@ -78,6 +78,13 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         locked: flags & MAP_LOCKED != 0,
         ..Request::anonymous(length, rights)
     };
+    if let Some(description) = &file {
+        // A file ends where its positions do (Linux' `file_mmap_ok`).
+        let beyond = (i64::MAX as u64).checked_sub(length).is_none_or(|last| offset / PAGE > last / PAGE);
+        if beyond && description.file().stat()?.kind == FileType::Regular {
+            return Err(EOVERFLOW);
+        }
+    }
     request.shared = match flags & MAP_TYPE {
         MAP_PRIVATE => false,
         MAP_SHARED => true,
@@ -93,11 +100,6 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         return Err(ENOMEM);
     }
     if let Some(description) = file {
-        // A file ends where its positions do (Linux' `file_mmap_ok`).
-        let beyond = (i64::MAX as u64).checked_sub(length).is_none_or(|last| offset / PAGE > last / PAGE);
-        if beyond && description.file().stat()?.kind == FileType::Regular {
-            return Err(EOVERFLOW);
-        }
         if request.shared && rights.contains(Prot::WRITE) && !description.may_write() {
             return Err(EACCES);
         }
@@ -177,13 +179,15 @@ pub fn munmap(call: &mut Call<'_>) -> Result<usize> {
 
 /// mprotect(2).
 pub fn mprotect(call: &mut Call<'_>) -> Result<usize> {
-    protect(call.arg(0), call.arg(1), call.uint(2), NO_KEY)
+    protect(call.arg(0), call.arg(1), call.arg(2), NO_KEY)
 }
 
 /// What pkey_mprotect(2) is told to change rights alone.
 const NO_KEY: i32 = -1;
 
-fn protect(address: u64, length: u64, prot: u32, key: i32) -> Result<usize> {
+fn protect(address: u64, length: u64, prot: u64, key: i32) -> Result<usize> {
+    // All 64 bits count.
+    let prot = u32::try_from(prot).map_err(|_| EINVAL)?;
     let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
     if grows == PROT_GROWSDOWN | PROT_GROWSUP || !address.is_multiple_of(PAGE) {
         return Err(EINVAL);
@@ -216,6 +220,14 @@ pub fn brk(call: &mut Call<'_>) -> Result<usize> {
 /// mremap(2).
 pub fn mremap(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(3, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)?;
+    // All 64 bits count.
+    if u32::try_from(call.arg(3)).is_err() {
+        return Err(EINVAL);
+    }
+    // A place that is only wished for has to be one, too.
+    if flags & MREMAP_DONTUNMAP != 0 && !call.arg(4).is_multiple_of(PAGE) {
+        return Err(EINVAL);
+    }
     let ask = Remap {
         address: call.arg(0),
         old_length: call.arg(1),
@@ -302,6 +314,14 @@ pub fn cachestat(call: &mut Call<'_>) -> Result<usize> {
 
 /// mincore(2).
 pub fn mincore(call: &mut Call<'_>) -> Result<usize> {
+    let count = call.arg(1).div_ceil(PAGE);
+    // The program's memory both, before it is asked what is mapped there.
+    if call.arg(0).is_multiple_of(PAGE)
+        && range_is_user(call.arg(0), call.arg(1))
+        && !range_is_user(call.arg(2), count)
+    {
+        return Err(EFAULT);
+    }
     let pages = mem::current().resident(call.arg(0), call.arg(1))?;
     write_bytes(call.arg(2), &pages).map(|()| 0)
 }
@@ -337,19 +357,30 @@ fn allow_locking() -> Result<()> {
 /// mlock(2).
 pub fn mlock(call: &mut Call<'_>) -> Result<usize> {
     allow_locking()?;
-    mem::current().set_locked(call.arg(0), call.arg(1), true, true).map(|()| 0)
+    set_locked(call, true, true)
+}
+
+/// Locks or unlocks the pages of the first two arguments.
+fn set_locked(call: &Call<'_>, locks: bool, populates: bool) -> Result<usize> {
+    let (address, length) = (call.arg(0), call.arg(1));
+    // Whole pages; as in Linux around the end of numbers, so that -1 byte is none.
+    let length = length.wrapping_add(address % PAGE).wrapping_add(PAGE - 1) & !(PAGE - 1);
+    if length == 0 {
+        return Ok(0);
+    }
+    mem::current().set_locked(address - address % PAGE, length, locks, populates).map(|()| 0)
 }
 
 /// mlock2(2).
 pub fn mlock2(call: &mut Call<'_>) -> Result<usize> {
     let on_fault = call.flags(2, MLOCK_ONFAULT)? != 0;
     allow_locking()?;
-    mem::current().set_locked(call.arg(0), call.arg(1), true, !on_fault).map(|()| 0)
+    set_locked(call, true, !on_fault)
 }
 
 /// munlock(2).
 pub fn munlock(call: &mut Call<'_>) -> Result<usize> {
-    mem::current().set_locked(call.arg(0), call.arg(1), false, false).map(|()| 0)
+    set_locked(call, false, false)
 }
 
 /// mlockall(2).
@@ -371,7 +402,7 @@ pub fn munlockall(_: &mut Call<'_>) -> Result<usize> {
 
 /// pkey_mprotect(2).
 pub fn pkey_mprotect(call: &mut Call<'_>) -> Result<usize> {
-    protect(call.arg(0), call.arg(1), call.uint(2), call.int(3))
+    protect(call.arg(0), call.arg(1), call.arg(2), call.int(3))
 }
 
 /// pkey_alloc(2): the answer of a processor without protection keys.

@@ -31,10 +31,10 @@ const MAX_NUMNODES: usize = 1024;
 const MPOL_MF_MOVE: u32 = 2;
 const MPOL_MF_MOVE_ALL: u32 = 4;
 
-/// A set of nodes of `bits` - 1 bits; `EINVAL` for nodes that do not exist.
+/// Those of a set of nodes of `bits` - 1 bits that there are; `EINVAL` for others alone.
 fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
     let (first, has_others) = read_set(pointer, bits)?;
-    if has_others { Err(EINVAL) } else { Ok(first) }
+    if has_others && first == 0 { Err(EINVAL) } else { Ok(first) }
 }
 
 /// The same of nodes that a machine might have (Linux' MAX_NUMNODES): node 0, and whether there are others.
@@ -58,6 +58,11 @@ fn read_set(pointer: UserPtr<u64>, bits: u64) -> Result<(u64, bool)> {
     Ok((words[0] & NODE_0, has_others))
 }
 
+/// The policy with its flags: `EINVAL` for one that there is not, before its nodes are read.
+fn mode_of(raw: u32) -> Result<u32> {
+    if raw & !MODE_FLAGS >= MODES || raw & MODE_FLAGS == MODE_FLAGS { Err(EINVAL) } else { Ok(raw) }
+}
+
 /// The policy with its flags; `EINVAL` for a combination that makes no sense. To prefer no node is MPOL_LOCAL.
 fn check_policy(raw: u32, nodes: u64) -> Result<u32> {
     let (mode, flags) = (raw & !MODE_FLAGS, raw & MODE_FLAGS);
@@ -77,8 +82,9 @@ fn check_policy(raw: u32, nodes: u64) -> Result<u32> {
 
 /// set_mempolicy(2).
 pub fn set_mempolicy(call: &mut Call<'_>) -> Result<usize> {
+    let mode = mode_of(call.uint(0))?;
     let nodes = read_nodes(call.ptr(1), call.arg(2))?;
-    let policy = check_policy(call.uint(0), nodes)?;
+    let policy = check_policy(mode, nodes)?;
     *task::current().memory_policy.lock() = (policy, nodes);
     Ok(0)
 }
@@ -125,11 +131,12 @@ pub fn get_mempolicy(call: &mut Call<'_>) -> Result<usize> {
 /// mbind(2).
 pub fn mbind(call: &mut Call<'_>) -> Result<usize> {
     let (start, length, flags) = (call.arg(0), call.arg(1), call.uint(5));
+    let mode = mode_of(call.uint(2))?;
+    let nodes = read_nodes(call.ptr(3), call.arg(4))?;
     if flags & !MBIND_KNOWN != 0 || !start.is_multiple_of(PAGE_SIZE as u64) {
         return Err(EINVAL);
     }
-    let nodes = read_nodes(call.ptr(3), call.arg(4))?;
-    let policy = check_policy(call.uint(2), nodes)?;
+    let policy = check_policy(mode, nodes)?;
     let length = length.checked_next_multiple_of(PAGE_SIZE as u64).ok_or(EINVAL)?;
     if length > 0 {
         // A mode and its flags are bits of a word (MPOL_F_STATIC_NODES is the highest).

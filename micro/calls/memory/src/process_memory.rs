@@ -4,7 +4,7 @@
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_user::{Sink, Source, read_iovec};
+use api_user::{Segment, Sink, Source, read_iovec};
 use mem::Space;
 use task::call::Call;
 use task::identity::{As, check_access};
@@ -25,8 +25,16 @@ fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
     if call.arg(5) != 0 {
         return Err(EINVAL);
     }
-    let here = read_iovec(call.arg(1), call.size(2))?;
+    let is_empty = |segments: &[Segment]| segments.iter().all(|segment| segment.length == 0);
+    let here = read_iovec(call.arg(1), call.uint(2) as usize)?;
+    // Of nothing nobody is asked.
+    if is_empty(&here) {
+        return Ok(0);
+    }
     let there = read_iovec(call.arg(3), call.size(4))?;
+    if is_empty(&there) {
+        return Ok(0);
+    }
     let process = task::identity::process_of(call.int(0))?;
     check_access(&process, As::Real)?;
     let space = process.space().ok_or(ESRCH)?;

@@ -247,8 +247,23 @@ pub fn wait4(call: &mut Call<'_>) -> Result<usize> {
     Ok(told.pid as usize)
 }
 
-/// waitid(2).
+/// waitid(2). What became of whom is written whatever the answer: that nothing happened, where it is an error.
 pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
+    let told = wait_by_id(call);
+    if let (Ok(Some(told)), Some(pointer)) = (&told, usage_pointer(call, 4)) {
+        pointer.write(rusage(&told.used, told.peak))?;
+    }
+    if let Some(pointer) = call.ptr(2).non_null() {
+        pointer.write(match &told {
+            Ok(Some(told)) => told.info(SIGCHLD).without_times().to_user(),
+            // The fields that say that nothing happened.
+            _ => SigInfo::nothing().to_user(),
+        })?;
+    }
+    told.map(|_| 0)
+}
+
+fn wait_by_id(call: &Call<'_>) -> Result<Option<Told>> {
     const P_ALL: u32 = 0;
     const P_PID: u32 = 1;
     const P_PGID: u32 = 2;
@@ -273,22 +288,8 @@ pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
         }
         _ => return Err(EINVAL),
     };
-    let usage = usage_pointer(call, 4);
     let told = wait_for(which, options)?;
-    if told.is_none() && nonblocking {
-        return Err(EAGAIN);
-    }
-    if let Some(pointer) = call.ptr(2).non_null() {
-        pointer.write(match &told {
-            Some(told) => told.info(SIGCHLD).without_times().to_user(),
-            // The fields that say that nothing happened.
-            None => SigInfo::nothing().to_user(),
-        })?;
-    }
-    if let (Some(told), Some(pointer)) = (&told, usage) {
-        pointer.write(rusage(&told.used, told.peak))?;
-    }
-    Ok(0)
+    if told.is_none() && nonblocking { Err(EAGAIN) } else { Ok(told) }
 }
 
 /// The process ends: its children get another parent, the nearest ancestor that asked for them (PR_SET_CHILD_SUBREAPER) or

@@ -120,7 +120,11 @@ fn read_attributes(pointer: UserPtr<u32>) -> Result<Attributes> {
         0 => FIRST_VERSION,
         size => size,
     };
-    let too_big = || pointer.write(ATTRIBUTES_BYTES as u32).and(Err(E2BIG));
+    let too_big = || {
+        // It is too big, whether that can be said or not.
+        let _ = pointer.write(ATTRIBUTES_BYTES as u32);
+        Err(E2BIG)
+    };
     if !(FIRST_VERSION..=abi::PAGE_SIZE).contains(&size) {
         return too_big();
     }
@@ -257,7 +261,8 @@ pub fn sched_setaffinity(call: &mut Call<'_>) -> Result<usize> {
 pub fn sched_getaffinity(call: &mut Call<'_>) -> Result<usize> {
     const MASK_BYTES: usize = 8;
     let size = call.uint(1) as usize;
-    if size < MASK_BYTES || !size.is_multiple_of(MASK_BYTES) {
+    // Linux counts bits in 32 of them.
+    if size < MASK_BYTES || call.uint(1).wrapping_mul(8) < u64::BITS || !size.is_multiple_of(MASK_BYTES) {
         return Err(EINVAL);
     }
     let task = thread(call.int(0)).map_err(|_| ESRCH)?;

@@ -10,7 +10,7 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_socket::{Address, Received, Sending, Socket, SocketFile, Type};
-use api_user::{Segments, Sink, Source, UserPtr, read_iovec};
+use api_user::{Segments, Sink, Source, UserPtr};
 use descriptors::Description;
 use task::signals;
 
@@ -30,7 +30,7 @@ pub struct Message {
 impl Message {
     pub fn to_send(at: u64) -> Result<Message> {
         let header = Header::read(at)?;
-        let segments = read_iovec(header.iov, header.iov_count)?;
+        let segments = header.pieces()?;
         let control = read_control(header.control, header.control_length)?;
         let sending = Sending { to: header.destination()?, control, flags: 0 };
         Ok(Message { at, header, segments, sending })
@@ -38,7 +38,7 @@ impl Message {
 
     pub fn to_receive(at: u64) -> Result<Message> {
         let header = Header::read(at)?;
-        let segments = read_iovec(header.iov, header.iov_count)?;
+        let segments = header.pieces()?;
         Ok(Message { at, header, segments, sending: Sending::default() })
     }
 

@@ -37,6 +37,8 @@ const AF_PACKET: u32 = 17;
 const PACKET_HDRLEN: u32 = 11;
 
 const IPPROTO_ICMP: u32 = 1;
+/// Its number in socket(2).
+const AF_UNIX: u32 = 1;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
 
@@ -190,12 +192,15 @@ fn may_bind(socket: &dyn Socket, address: &Address) -> Result<()> {
 
 pub fn socketpair(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
+    // Linux says the numbers before there is anything behind them.
+    let numbers = call.ptr::<[i32; 2]>(3);
+    numbers.write(numbers.read()?)?;
     let (a, b) = api_socket::pair(credentials(), call.uint(0), kind, call.uint(2))?;
     let descriptors = &files::current().descriptors;
     let network = api_socket::network_number();
     let first = install(a, network, flags)?;
     let result = install(b, network, flags).and_then(|second| {
-        let written = call.ptr::<[i32; 2]>(3).write([first, second]);
+        let written = numbers.write([first, second]);
         if written.is_err() {
             drop(descriptors.remove(second));
         }
@@ -281,8 +286,10 @@ pub fn accept4(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn connect(call: &mut Call<'_>) -> Result<usize> {
-    let target = Target::of(call.int(0))?;
+    // Linux reads the address before it asks whether the descriptor is a socket.
+    files::get(call.int(0))?;
     let address = read_address(call.arg(1), call.int(2))?;
+    let target = Target::of(call.int(0))?;
     let blocking = !target.0.is_nonblocking();
     connect_to(&target, &address, blocking).map(|()| 0)
 }
@@ -329,6 +336,10 @@ pub fn getpeername(call: &mut Call<'_>) -> Result<usize> {
 pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MAX);
+    // Those of AF_UNIX have no other level, whatever the value.
+    if u32::from(target.socket()?.family()) == AF_UNIX && call.int(1) as u32 != linux::SOL_SOCKET {
+        return Err(EOPNOTSUPP);
+    }
     let value = api_user::read_vec(call.arg(3), length)?;
     if call.int(1) as u32 == linux::SOL_SOCKET {
         api_socket::options::check_length(call.int(2) as u32, value.len())?;
@@ -397,8 +408,17 @@ fn is_one_byte(value: &[u8], room: usize) -> bool {
 pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length_at: UserPtr<i32> = call.ptr(4);
-    let room = usize::try_from(length_at.read()?).map_err(|_| EINVAL)?;
     let socket = target.socket()?;
+    let room = match length_at.read().and_then(|room| usize::try_from(room).map_err(|_| EINVAL)) {
+        // A level that the socket has not is what is told before that.
+        Err(_)
+            if call.int(1) != linux::SOL_SOCKET as i32
+                && socket.get_option(call.int(1), call.int(2), &[]) == Err(EOPNOTSUPP) =>
+        {
+            return Err(EOPNOTSUPP);
+        }
+        room => room?,
+    };
     let value = match (call.int(1) as u32, call.int(2) as u32) {
         (linux::SOL_SOCKET, linux::SO_PEERNAME) => {
             let peer = socket.peer_address()?;

@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_socket::{Address, Control, Credentials, RIGHTS_MAX, Received, Right, Rights, Sending, Socket, Type};
-use api_user::{Sink, Source, UserPtr, read_iovec};
+use api_user::{IO_MAX, Segments, Sink, Source, UserPtr, read_iovec};
 use descriptors::Description;
 use task::call::Call;
 use task::identity::capabilities::{CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
@@ -53,9 +53,6 @@ impl Header {
         if w[0] != 0 && (w[1] as i32) < 0 {
             return Err(EINVAL);
         }
-        if w[3] > api_user::IOV_MAX as u64 {
-            return Err(EMSGSIZE);
-        }
         Ok(Header {
             name: w[0],
             name_length: w[1] as u32,
@@ -66,12 +63,18 @@ impl Header {
         })
     }
 
+    /// What is sent, or where to what is received goes: `EMSGSIZE` for too many pieces, behind what is wrong with the address.
+    pub fn pieces(&self) -> Result<Segments> {
+        if self.iov_count > api_user::IOV_MAX { Err(EMSGSIZE) } else { read_iovec(self.iov, self.iov_count) }
+    }
+
     /// Where a message goes.
     pub fn destination(&self) -> Result<Option<Address>> {
         match self.name {
             0 => Ok(None),
             _ if self.name_length == 0 => Ok(None),
-            name => read_address(name, self.name_length as i32).map(Some),
+            // Of a longer one what fits counts.
+            name => read_address(name, self.name_length.min(Address::MAX as u32) as i32).map(Some),
         }
     }
 }
@@ -137,15 +140,15 @@ pub fn receive(target: &Target, to: &mut Sink<'_>, flags: u32) -> Result<Receive
 }
 
 pub fn sendto(call: &mut Call<'_>) -> Result<usize> {
+    let mut from = Source::user(call.arg(1), call.size(2).min(IO_MAX))?;
     let target = Target::of(call.int(0))?;
-    let mut from = Source::user(call.arg(1), call.size(2))?;
     let to = if call.arg(4) == 0 { None } else { Some(read_address(call.arg(4), call.int(5))?) };
     send(&target, Sending { to, control: Vec::new(), flags: call.uint(3) }, &mut from)
 }
 
 pub fn recvfrom(call: &mut Call<'_>) -> Result<usize> {
+    let mut to = Sink::user(call.arg(1), call.size(2).min(IO_MAX))?;
     let target = Target::of(call.int(0))?;
-    let mut to = Sink::user(call.arg(1), call.size(2))?;
     let received = receive(&target, &mut to, call.uint(3))?;
     if call.arg(4) != 0 {
         put_sender(&target, &received, call.arg(4), call.arg(5))?;
@@ -331,14 +334,15 @@ pub fn write_control(
 
 fn send_header(target: &Target, at: u64, flags: u32) -> Result<usize> {
     let header = Header::read(at)?;
-    let segments = read_iovec(header.iov, header.iov_count)?;
-    let (to, control) = (header.destination()?, read_control(header.control, header.control_length)?);
+    let to = header.destination()?;
+    let segments = header.pieces()?;
+    let control = read_control(header.control, header.control_length)?;
     send(target, Sending { to, control, flags }, &mut Source::vectored(&segments))
 }
 
 fn receive_header(target: &Target, at: u64, flags: u32) -> Result<usize> {
     let header = Header::read(at)?;
-    let segments = read_iovec(header.iov, header.iov_count)?;
+    let segments = header.pieces()?;
     let received = receive(target, &mut Sink::vectored(&segments), flags & !MSG_CMSG_CLOEXEC)?;
     answer(target, at, &header, received, flags)
 }
@@ -362,20 +366,30 @@ pub fn answer(target: &Target, at: u64, header: &Header, received: Received, fla
     Ok(length)
 }
 
+/// MSG_CMSG_COMPAT is the kernel's own: `EINVAL` before any descriptor is looked at.
+fn message_flags(flags: u32) -> Result<u32> {
+    if flags & MSG_CMSG_COMPAT != 0 { Err(EINVAL) } else { Ok(flags) }
+}
+
 pub fn sendmsg(call: &mut Call<'_>) -> Result<usize> {
-    send_header(&Target::of(call.int(0))?, call.arg(1), call.uint(2))
+    let flags = message_flags(call.uint(2))?;
+    send_header(&Target::of(call.int(0))?, call.arg(1), flags)
 }
 
 pub fn recvmsg(call: &mut Call<'_>) -> Result<usize> {
-    receive_header(&Target::of(call.int(0))?, call.arg(1), call.uint(2))
+    let flags = message_flags(call.uint(2))?;
+    receive_header(&Target::of(call.int(0))?, call.arg(1), flags)
 }
+
+const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 /// `struct mmsghdr` is a msghdr with the length behind it.
 const MMSG: u64 = Header::SIZE + 8;
 
 pub fn sendmmsg(call: &mut Call<'_>) -> Result<usize> {
+    message_flags(call.uint(3))?;
     let target = Target::of(call.int(0))?;
-    let count = call.size(2).min(MESSAGES_MAX);
+    let count = (call.uint(2) as usize).min(MESSAGES_MAX);
     for i in 0..count {
         let at = call.arg(1) + i as u64 * MMSG;
         let sent = send_header(&target, at, call.uint(3))
@@ -391,9 +405,8 @@ pub fn sendmmsg(call: &mut Call<'_>) -> Result<usize> {
 
 /// recvmmsg(2). As on Linux the time-out is looked at after each message only.
 pub fn recvmmsg(call: &mut Call<'_>) -> Result<usize> {
-    let target = Target::of(call.int(0))?;
-    let count = call.size(2).min(MESSAGES_MAX);
-    let mut flags = call.uint(3);
+    let mut flags = message_flags(call.uint(3))?;
+    let count = (call.uint(2) as usize).min(MESSAGES_MAX);
     let until = match call.ptr::<[i64; 2]>(4).non_null() {
         Some(timeout) => {
             let [seconds, ns] = timeout.read()?;
@@ -405,6 +418,7 @@ pub fn recvmmsg(call: &mut Call<'_>) -> Result<usize> {
         }
         None => FOREVER,
     };
+    let target = Target::of(call.int(0))?;
     for i in 0..count {
         let at = call.arg(1) + i as u64 * MMSG;
         let received = receive_header(&target, at, flags & !MSG_WAITFORONE)

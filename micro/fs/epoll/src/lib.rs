@@ -337,6 +337,14 @@ impl File for Epoll {
         "[eventpoll]"
     }
 
+    fn can_read(&self) -> bool {
+        false
+    }
+
+    fn can_write(&self) -> bool {
+        false
+    }
+
     fn stat(&self) -> Result<Stat> {
         Ok(Stat::new(FileType::Anonymous, 0o600))
     }

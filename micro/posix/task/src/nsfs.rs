@@ -191,6 +191,18 @@ fn install(kind: &'static Kind, of: Entered) -> Result<usize> {
 }
 
 impl File for NamespaceFile {
+    fn can_read(&self) -> bool {
+        false
+    }
+
+    fn can_write(&self) -> bool {
+        false
+    }
+
+    fn set_attr(&self, _: &api_fs::SetAttr) -> Result<()> {
+        Err(EPERM)
+    }
+
     fn stat(&self) -> Result<Stat> {
         let mut stat = Stat::new(FileType::Regular, 0o444);
         stat.inode = self.inode();

@@ -18,6 +18,9 @@ use task::process::Process;
 use task::{files, ipc};
 
 const SHM_HUGETLB: u32 = 0o4000;
+const SHM_HUGE_SHIFT: u32 = 26;
+/// What large pages there are, as powers of two: the usual one, 2 MiB, 1 GiB.
+const HUGE_SIZES: [u32; 3] = [0, 21, 30];
 const SHM_RDONLY: u32 = 0o10000;
 const SHM_RND: u32 = 0o20000;
 const SHM_REMAP: u32 = 0o40000;
@@ -158,7 +161,11 @@ pub fn shmget(call: &mut Call<'_>) -> Result<usize> {
             }
             // No pages were set aside for it (vm.nr_hugepages is 0).
             if flags & SHM_HUGETLB != 0 {
-                return Err(ENOMEM);
+                return Err(if HUGE_SIZES.contains(&(flags >> SHM_HUGE_SHIFT & 0x3f)) {
+                    ENOMEM
+                } else {
+                    EINVAL
+                });
             }
             make(id, key, size)
         })
@@ -287,6 +294,8 @@ pub fn shmctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(found as usize)
         }
         IPC_SET => {
+            // All of `struct shmid64_ds` is read before the segment is looked for.
+            call.ptr::<[u64; 14]>(2).read()?;
             let mut permissions = with_segments(|segments| Ok(segments.by_id(id)?.permissions))?;
             permissions.check_owner()?;
             permissions.set(call.ptr(2))?;

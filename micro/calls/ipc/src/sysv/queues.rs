@@ -257,9 +257,9 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(found as usize)
         }
         IPC_SET => {
+            // All of `struct msqid64_ds` before the queue is looked for; msg_qbytes is the twelfth word.
+            let most_bytes = call.ptr::<[u64; 15]>(2).read()?[11];
             let mut permissions = ipc::of_here::<Queues>().0.lock().by_id(id)?.permissions;
-            // msg_qbytes is the twelfth word.
-            let most_bytes = call.ptr::<u64>(2).add(11).read()?;
             permissions.check_owner()?;
             if most_bytes > QUEUE_BYTES[0].get()
                 && !task::current().credentials().lock().can_in(&ipc::here().owner, CAP_SYS_RESOURCE)

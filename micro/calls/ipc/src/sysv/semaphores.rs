@@ -202,16 +202,20 @@ impl Set {
 }
 
 fn operate(call: &Call<'_>, timeout: UserPtr<[i64; 2]>) -> Result<usize> {
-    let (id, count) = (call.int(0), call.size(2));
-    let timeout_ns = timeout.non_null().map(|t| from_timespec(t.read()?)).transpose()?;
-    if count == 0 || id < 0 {
-        return Err(EINVAL);
-    }
+    let (id, count) = (call.int(0), call.uint(2) as usize);
+    let timeout = timeout.non_null().map(|t| t.read()).transpose()?;
     if count as u64 > LIMITS[2].get() {
         return Err(E2BIG);
     }
+    if count == 0 {
+        return Err(EINVAL);
+    }
     let operations = call.ptr::<[i16; 3]>(1).read_vec(count)?;
     let operations: Vec<Operation> = operations.into_iter().map(Operation::from).collect();
+    if id < 0 {
+        return Err(EINVAL);
+    }
+    let timeout_ns = timeout.map(from_timespec).transpose()?;
     let deadline_ns = timeout_ns.map_or(wait::FOREVER, |ns| api_plat::now_ns().saturating_add(ns));
     let set = {
         let ipc = ipc::of_here::<Sets>();
@@ -326,6 +330,8 @@ pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(found as usize)
         }
         IPC_SET => {
+            // All of `struct semid64_ds` is read before the set is looked for.
+            call.ptr::<[u64; 13]>(3).read()?;
             let mut permissions = ipc::of_here::<Sets>().0.lock().by_id(id)?.permissions;
             permissions.check_owner()?;
             permissions.set(call.ptr(3))?;

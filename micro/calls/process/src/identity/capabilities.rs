@@ -13,12 +13,13 @@ const VERSION_3: u32 = 0x2008_0522;
 
 /// How many `struct __user_cap_data_struct` this version has; writes the version back when it is unknown.
 fn check_version(header: UserPtr<[u32; 2]>) -> Result<Option<usize>> {
-    let [version, pid] = header.read()?;
-    match version {
+    // The number of the process is another word, which may not be there.
+    let version = header.cast::<u32>();
+    match version.read()? {
         VERSION_1 => Ok(Some(1)),
         VERSION_2 | VERSION_3 => Ok(Some(2)),
         _ => {
-            header.write([VERSION_3, pid])?;
+            version.write(VERSION_3)?;
             Ok(None)
         }
     }

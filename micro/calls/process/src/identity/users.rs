@@ -3,6 +3,8 @@
 //! changes one thread's; the C library then does the others).
 
 use abi::{Result, errno::*};
+use alloc::vec::Vec;
+use api_alloc::Reserve;
 use task::call::Call;
 use task::identity::capabilities::CAP_SETGID;
 use task::identity::credentials::Credentials;
@@ -185,9 +187,12 @@ pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
     if count > MAX_GROUPS {
         return Err(EINVAL);
     }
-    let mut groups = call.ptr::<u32>(1).read_vec(count as usize)?;
-    for gid in &mut groups {
-        *gid = users.to_machine(Kind::Group, *gid).ok_or(EINVAL)?;
+    let list = call.ptr::<u32>(1);
+    let mut groups = Vec::new();
+    groups.reserve_exact_fallibly(count as usize).map_err(|_| ENOMEM)?;
+    for i in 0..count.into() {
+        // One that is none comes before the end of the program's memory.
+        groups.push(users.to_machine(Kind::Group, list.add(i).read()?).ok_or(EINVAL)?);
     }
     // Linux keeps and shows them sorted.
     groups.sort_unstable();

@@ -44,6 +44,10 @@ impl File for SignalFd {
         if done == 0 { Err(EAGAIN) } else { Ok(done) }
     }
 
+    fn can_write(&self) -> bool {
+        false
+    }
+
     fn stat(&self) -> Result<Stat> {
         Ok(Stat::new(FileType::Anonymous, 0o600))
     }

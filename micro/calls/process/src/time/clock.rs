@@ -122,8 +122,11 @@ pub fn adjtimex(call: &mut Call<'_>) -> Result<usize> {
 /// clock_adjtime(2).
 pub fn clock_adjtime(call: &mut Call<'_>) -> Result<usize> {
     call.ptr::<Timex>(1).read()?;
-    match Clock::from_id(call.int(0))? {
-        Clock::Realtime => adjust(call.ptr(1)),
+    match Clock::from_id(call.int(0)) {
+        // One of processor time is not adjusted, whosever it is.
+        Err(_) if Clock::is_of_processor(call.int(0)) => Err(EOPNOTSUPP),
+        Err(error) => Err(error),
+        Ok(Clock::Realtime) => adjust(call.ptr(1)),
         _ => Err(EOPNOTSUPP),
     }
 }

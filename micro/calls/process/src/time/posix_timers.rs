@@ -45,6 +45,8 @@ fn read_notify(pointer: UserPtr<[u64; 8]>) -> Result<(Notify, u64)> {
 
 /// timer_create(2).
 pub fn timer_create(call: &mut Call<'_>) -> Result<usize> {
+    // All of it is read before anything is looked at.
+    call.ptr::<[u64; 8]>(1).non_null().map(|event| event.read()).transpose()?;
     let clock = Clock::from_id(call.int(0))?;
     match clock {
         Clock::MonotonicRaw | Clock::RealtimeCoarse | Clock::MonotonicCoarse => return Err(EOPNOTSUPP),

@@ -28,9 +28,14 @@ pub fn clock_nanosleep(call: &mut Call<'_>) -> Result<usize> {
         Clock::Thread(Pid::NONE) | Clock::ThreadUser(Pid::NONE) => return Err(EINVAL),
         Clock::Thread(tid) | Clock::ThreadUser(tid) if tid == task::current().tid => return Err(EINVAL),
         Clock::Thread(_) | Clock::ThreadUser(_) => {}
+        Clock::OtherProcess(_) => {}
         _ => return Err(EOPNOTSUPP),
     }
     let time = read_timespec(call.ptr(2))?;
+    if let Clock::OtherProcess(_) = clock {
+        // What another process uses wakes nobody here; of none there is no clock.
+        return clock.now(&task::current().process).and(Err(EOPNOTSUPP));
+    }
     if call.int(1) & TIMER_ABSTIME == 0 {
         return sleep(clock, time, call.ptr(3));
     }

@@ -58,6 +58,10 @@ impl File for TimerFd {
         }
     }
 
+    fn can_write(&self) -> bool {
+        false
+    }
+
     fn stat(&self) -> Result<Stat> {
         Ok(Stat::new(FileType::Anonymous, 0o600))
     }

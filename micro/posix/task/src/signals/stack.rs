@@ -19,7 +19,7 @@ pub struct AltStack {
 }
 
 impl AltStack {
-    pub const NONE: AltStack = AltStack { base: 0, flags: SS_DISABLE, size: 0 };
+    pub const NONE: AltStack = AltStack { base: 0, flags: 0, size: 0 };
 
     /// `stack_t` as three words.
     pub fn from_user([base, flags, size]: [u64; 3]) -> AltStack {
@@ -60,10 +60,14 @@ impl AltStack {
         [self.base, u64::from(state | self.flags & SS_AUTODISARM), self.size]
     }
 
-    /// The stack after asking for `wanted` with the stack pointer at `sp`.
+    /// The stack after asking for `wanted` with the stack pointer at `sp`. To ask for what there is always goes.
     pub fn replaced(&self, wanted: AltStack, sp: u64) -> Result<AltStack> {
         if self.contains(sp) {
             return Err(EPERM);
+        }
+        let is_mode = matches!(wanted.flags & !SS_AUTODISARM, 0 | SS_ONSTACK | SS_DISABLE);
+        if is_mode && wanted == *self {
+            return Ok(wanted);
         }
         match wanted.flags & !SS_AUTODISARM {
             SS_DISABLE => Ok(AltStack { base: 0, size: 0, ..wanted }),

@@ -41,6 +41,13 @@ impl Clock {
         Clock::decode(id, Pid::named)
     }
 
+    /// Whether the id is that of a clock of processor time, be there such a process or not.
+    pub fn is_of_processor(id: i32) -> bool {
+        const KIND: i32 = 3;
+        const FILE: i32 = 3;
+        id < 0 && id & (KIND | 4) != FILE
+    }
+
     fn decode(id: i32, named: impl Fn(i32) -> Option<Pid>) -> Result<Clock> {
         const PER_THREAD: i32 = 4;
         const KIND: i32 = 3;
