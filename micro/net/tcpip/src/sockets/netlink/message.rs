@@ -67,6 +67,8 @@ impl Message {
         let mut bytes = self.0?;
         let length = bytes.len() as u32;
         bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        // Readers go from one message to the next by NLMSG_ALIGN, and the last one is padded as well.
+        append(&mut bytes, &[0; 3][..(length.next_multiple_of(4) - length) as usize])?;
         Ok(bytes)
     }
 }
