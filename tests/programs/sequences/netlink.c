@@ -312,37 +312,40 @@ static void put_mac(int type) {
     put(type, mac, (size_t)size);
 }
 
-static void put_flags(struct ifinfomsg *info) {
+// Of the loopback interface only whether it is up and its MTU are changed.
+static void put_flags(struct ifinfomsg *info, int is_loopback) {
     static const unsigned all[] = {IFF_UP, IFF_UP, IFF_UP, IFF_UP, IFF_UP, IFF_NOARP, IFF_PROMISC, IFF_ALLMULTI, IFF_MULTICAST, IFF_DEBUG, IFF_BROADCAST, IFF_RUNNING, IFF_LOOPBACK, IFF_DYNAMIC, IFF_NOTRAILERS, IFF_PORTSEL};
     unsigned flags = ONE_OF(all), set = below(3), without = one_in(12);
+    if (is_loopback)
+        flags = IFF_UP, without = 0;
     info->ifi_flags = set ? flags : 0;
     info->ifi_change = without ? 0 : flags;
     say(" flags %x/%x", info->ifi_flags, info->ifi_change);
 }
 
 // Attributes of a link that is changed or made.
-static void put_link(void) {
+static void put_link(int is_loopback) {
     uint32_t mtu = some_mtu(), queue = below(3) * 500;
     const char *master = some_interface(), *name = some_name();
     if (one_in(5)) {
         say(" mtu %u", mtu);
         put_number(IFLA_MTU, mtu);
     }
-    if (one_in(8)) {
+    if (one_in(8) && !is_loopback) {
         say(" queue %u", queue);
         put_number(IFLA_TXQLEN, queue);
     }
-    if (one_in(6))
+    if (one_in(6) && !is_loopback)
         put_mac(IFLA_ADDRESS);
-    if (one_in(6)) {
+    if (one_in(6) && !is_loopback) {
         say(" master %s", master);
         put_number(IFLA_MASTER, (uint32_t)index_of(master));
     }
-    if (one_in(12)) {
+    if (one_in(12) && !is_loopback) {
         say(" group 3");
         put_number(IFLA_GROUP, 3);
     }
-    if (one_in(14)) {
+    if (one_in(14) && !is_loopback) {
         say(" rename %s", name);
         put_text(IFLA_IFNAME, name);
     }
@@ -359,7 +362,7 @@ static void makes(void) {
     if (peer_odd)
         peer = odd_peer;
     if (has_flags)
-        put_flags(&info);
+        put_flags(&info, 0);
     if (with_index) {
         info.ifi_index = index * 20 - 20;
         say(" index %d", info.ifi_index);
@@ -383,7 +386,7 @@ static void makes(void) {
                 request.header.nlmsg_len += sizeof other;
                 put_text(IFLA_IFNAME, peer);
                 if (one_in(8))
-                    put_link();
+                    put_link(0);
                 end_nest(end);
             }
             end_nest(more);
@@ -391,7 +394,7 @@ static void makes(void) {
         end_nest(nested);
     }
     if (one_in(4))
-        put_link();
+        put_link(0);
     spoil_and_ask(sizeof info);
 }
 
@@ -403,7 +406,7 @@ static void changes_link(void) {
     say(type == RTM_NEWLINK ? "newlink of %s" : "setlink %s", name);
     int flags = one_in(6) ? some_flags() : NLM_F_ACK;
     if (has_flags)
-        put_flags(&info);
+        put_flags(&info, !strcmp(name, "lo"));
     if (!by_name)
         info.ifi_index = index_of(name);
     begin_request(type, flags, &info, sizeof info);
@@ -417,7 +420,7 @@ static void changes_link(void) {
         put_text(IFLA_INFO_KIND, "bridge");
         end_nest(nested);
     }
-    put_link();
+    put_link(!strcmp(name, "lo"));
     spoil_and_ask(sizeof info);
 }
 
@@ -489,6 +492,8 @@ static void asks_by_ioctl(void) {
     struct sockaddr_in *address = (void *)&asked.ifr_addr;
     short flags = ONE_OF(up);
     int mtu = (int)some_mtu(), is_alias = one_in(10);
+    if (!strcmp(name, "lo"))
+        which = which % 3 == 0 ? 1 : which % 3 == 1 ? 3 : 4, flags &= IFF_UP;
     snprintf(asked.ifr_name, IFNAMSIZ, is_alias ? "%s:1" : "%s", name);
     say("%s %s", calls[which].name, asked.ifr_name);
     uint32_t ip = some_address();
@@ -517,6 +522,8 @@ static void changes_address(void) {
     int is_new = !one_in(3), has_peer = one_in(2), has_local = !one_in(10), has_broadcast = one_in(3), has_label = one_in(6), scope = one_in(8), flag = one_in(10), metric = one_in(12), life = one_in(12);
     const char *name = some_interface(), *label = ONE_OF(labels);
     struct ifaddrmsg info = {.ifa_family = AF_INET, .ifa_prefixlen = (unsigned char)ONE_OF(prefixes)};
+    if (!strcmp(name, "lo"))
+        info.ifa_prefixlen = 32, has_peer = has_broadcast = has_label = scope = flag = metric = life = 0, has_local = 1;
     say(is_new ? "newaddr %s /%d" : "deladdr %s /%d", name, info.ifa_prefixlen);
     int flags = is_new ? some_flags() : NLM_F_ACK;
     info.ifa_index = (unsigned)index_of(name);

@@ -128,6 +128,8 @@ pub struct Interface {
     /// The bridge that it is a port of; 0: none.
     pub master: u32,
     pub queue_length: u32,
+    /// A number by which several are changed at once (IFLA_GROUP).
+    pub group: u32,
     pub addresses: Vec<Address>,
     pub traffic: Traffic,
     /// Frames lie in its port's queue whose reader is not told yet.
@@ -324,6 +326,7 @@ impl Interfaces {
             has_carrier: new.has_carrier,
             master: 0,
             queue_length: 1000,
+            group: 0,
             addresses: Vec::new(),
             traffic: Traffic::default(),
             is_touched: false,
@@ -401,13 +404,9 @@ impl Interfaces {
     }
 
     pub fn rename(&mut self, index: u32, name: &Name) -> Result<()> {
-        let (old, is_up) = (self.get(index)?.name, self.get(index)?.is_up());
+        let old = self.get(index)?.name;
         if old == *name {
             return Ok(());
-        }
-        // Linux takes a new name of an interface that is up since 6.2.
-        if is_up {
-            return Err(EBUSY);
         }
         let name = self.free_name(name)?;
         self.names.insert_fallibly(name, index).map_err(|_| ENOMEM)?;

@@ -58,6 +58,7 @@ pub struct Interface {
     /// The other end of a pair, and whether that is another network's.
     pub other: Option<(u32, bool)>,
     pub queue_length: u32,
+    pub group: u32,
 }
 
 /// What went through an interface since boot.
@@ -139,6 +140,7 @@ pub fn shown(interface: &crate::interfaces::Interface) -> Interface {
             _ => None,
         },
         queue_length: interface.queue_length,
+        group: interface.group,
     }
 }
 
@@ -167,6 +169,7 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> {
         master: 0,
         other: None,
         queue_length: 1000,
+        group: 0,
         address: stack.ip.lo.has_address.then_some(Ipv4Addr::LOCALHOST),
         prefix: 8,
         mtu: stack.ip.lo.mtu as usize,
@@ -191,6 +194,7 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> {
         master: 0,
         other: None,
         queue_length: 1000,
+        group: 0,
         address: configuration.map(|c| c.address),
         prefix: configuration.map_or(0, |c| c.prefix),
         mtu: info.mtu,

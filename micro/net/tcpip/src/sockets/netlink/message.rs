@@ -4,7 +4,7 @@
 use super::super::interface_flags::{IFF_RUNNING, IFF_UP};
 use super::super::ioctl::Interface;
 use super::{NLM_F_MULTI, RTM_NEWADDR, RTM_NEWRULE};
-use abi::{Result, errno::EINVAL, errno::ENOBUFS};
+use abi::{Result, errno::ENOBUFS, errno::ERANGE};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_netdev::Name;
@@ -139,7 +139,7 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
         .attribute(13, &interface.queue_length.to_ne_bytes())
         .attribute(IFLA_OPERSTATE, &[state])
         .attribute(IFLA_LINKMODE, &[0])
-        .attribute(IFLA_GROUP, &[0; 4])
+        .attribute(IFLA_GROUP, &interface.group.to_ne_bytes())
         .attribute(IFLA_CARRIER, &[u8::from(interface.flags & IFF_RUNNING != 0)])
         .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
     if interface.kind.is_some() {
@@ -240,20 +240,52 @@ pub fn rule(family: u8, priority: u32, table: u8, reply: Reply) -> Result<Vec<u8
     if priority > 0 { message.attribute(FRA_PRIORITY, &priority.to_ne_bytes()) } else { message }.finish()
 }
 
-/// Attributes of a request, by number; `EINVAL` ends them where a length is none.
+/// Attributes of a request, by number. One whose length cannot be ends them: Linux takes what is behind the last one for padding
+/// (`nlmsg_parse_deprecated`).
+#[derive(Clone, Copy)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
+/// What an attribute's data has to be (Linux' `struct nla_policy`).
+#[derive(Clone, Copy)]
+pub enum Form {
+    /// A number or a structure of at least so many bytes.
+    AtLeast(usize),
+    /// At most so many bytes.
+    AtMost(usize),
+    /// A text of at most so many bytes, with or without a zero behind it.
+    Text(usize),
+    /// Nothing, or attributes.
+    Nested,
+}
+
+impl Attributes<'_> {
+    /// `ERANGE` where an attribute is not of its form (Linux' `validate_nla`, as liberal as it is with old messages).
+    pub fn check(self, policy: &[(u16, Form)]) -> Result<()> {
+        let is_well = |(kind, data): (u16, &[u8])| {
+            let Some((_, form)) = policy.iter().find(|(known, _)| *known == kind) else { return true };
+            match *form {
+                Form::AtLeast(least) => data.len() >= least,
+                Form::AtMost(most) => data.len() <= most,
+                Form::Text(most) => {
+                    !data.is_empty() && data.len() - usize::from(data.ends_with(&[0])) <= most
+                }
+                Form::Nested => data.is_empty() || data.len() >= 4,
+            }
+        };
+        if self.into_iter().all(is_well) { Ok(()) } else { Err(ERANGE) }
+    }
+}
+
 impl<'a> Iterator for Attributes<'a> {
-    type Item = Result<(u16, &'a [u8])>;
+    type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         let [l0, l1, k0, k1, behind @ ..] = self.0 else { return None };
         self.0 = &[];
         let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
-        let Some(data) = size.checked_sub(4).and_then(|size| behind.get(..size)) else {
-            return Some(Err(EINVAL));
-        };
+        let data = size.checked_sub(4).and_then(|size| behind.get(..size))?;
         self.0 = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
-        Some(Ok((u16::from_ne_bytes([*k0, *k1]), data)))
+        // Without the bits that say how it is written (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
+        Some((u16::from_ne_bytes([*k0, *k1]) & 0x3fff, data))
     }
 }

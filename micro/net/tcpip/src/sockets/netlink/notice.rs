@@ -2,7 +2,10 @@
 //! Messages about what the table of interfaces has: of dumps, and to those who listen to groups (RTNLGRP_*).
 
 use super::message::{self, AddressOf, Reply};
-use super::{RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE, route};
+use super::{
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_DELRULE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE,
+    route,
+};
 use crate::interfaces::routes::Route;
 use crate::interfaces::rules::Rule;
 use crate::interfaces::{Address, Interface};
@@ -15,8 +18,6 @@ pub const LINK: u32 = 1;
 pub const ADDRESS: u32 = 5;
 pub const ROUTE: u32 = 7;
 pub const RULE: u32 = 8;
-const RTM_DELROUTE: u16 = 25;
-const RTM_DELRULE: u16 = 33;
 /// Nobody asked.
 const UNASKED: Reply = Reply { seq: 0, port: 0, is_part: false };
 const AF_INET: u8 = 2;

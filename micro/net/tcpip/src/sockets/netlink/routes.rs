@@ -2,7 +2,7 @@
 //! RTM_NEWROUTE and RTM_DELROUTE (rtnetlink(7)), with the checks of Linux' `fib_create_info`.
 
 use super::change::{NLM_F_APPEND, NLM_F_CREATE, attributes, number, v4};
-use super::message::Attributes;
+use super::message::{Attributes, Form};
 use super::*;
 use crate::interfaces::Interfaces;
 use crate::interfaces::routes::{self, Manner, Route, Wanted, mask};
@@ -20,6 +20,30 @@ const RTN_MAX: u8 = 11;
 const RTMSG: usize = 12;
 const RT_SCOPE_NOWHERE: u8 = 255;
 const AF_INET: u8 = 2;
+
+/// Linux' `rtm_ipv4_policy`.
+pub(super) const POLICY: [(u16, Form); 20] = [
+    (route::RTA_DST, Form::AtLeast(4)),
+    (2, Form::AtLeast(4)),
+    (3, Form::AtLeast(4)),
+    (route::RTA_OIF, Form::AtLeast(4)),
+    (route::RTA_GATEWAY, Form::AtLeast(4)),
+    (RTA_PRIORITY, Form::AtLeast(4)),
+    (route::RTA_PREFSRC, Form::AtLeast(4)),
+    (RTA_METRICS, Form::Nested),
+    (RTA_MULTIPATH, Form::AtLeast(8)),
+    (11, Form::AtLeast(4)),
+    (route::RTA_TABLE, Form::AtLeast(4)),
+    (16, Form::AtLeast(4)),
+    (21, Form::AtLeast(2)),
+    (RTA_ENCAP, Form::Nested),
+    (25, Form::AtLeast(4)),
+    (27, Form::AtLeast(1)),
+    (28, Form::AtLeast(2)),
+    (29, Form::AtLeast(2)),
+    (RTA_NH_ID, Form::AtLeast(4)),
+    (RTA_VIA, Form::AtMost(usize::MAX)),
+];
 
 /// Reads what a request says of a route.
 fn read(request: &[u8]) -> Result<Wanted> {
@@ -52,9 +76,8 @@ fn read(request: &[u8]) -> Result<Wanted> {
         mtu: 0,
         is_onlink: number(flags)? & RTNH_F_ONLINK != 0,
     };
-    for attribute in attributes(request, RTMSG)? {
-        let (kind, data) = attribute?;
-        match kind & 0x3fff {
+    for (kind, data) in attributes(request, RTMSG, &POLICY)? {
+        match kind {
             route::RTA_DST => route.to = v4(data)?,
             route::RTA_OIF => route.interface = number(data)?,
             route::RTA_GATEWAY => route.gateway = Some(v4(data)?).filter(|via| !via.is_unspecified()),
@@ -62,9 +85,8 @@ fn read(request: &[u8]) -> Result<Wanted> {
             route::RTA_PREFSRC => route.source = Some(v4(data)?).filter(|from| !from.is_unspecified()),
             route::RTA_TABLE => route.table = number(data)?,
             RTA_METRICS => {
-                for attribute in Attributes(data) {
-                    let (kind, data) = attribute?;
-                    if kind & 0x3fff == RTAX_MTU {
+                for (kind, data) in Attributes(data) {
+                    if kind == RTAX_MTU {
                         route.mtu = number(data)?;
                     }
                 }

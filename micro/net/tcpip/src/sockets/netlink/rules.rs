@@ -2,6 +2,7 @@
 //! RTM_NEWRULE and RTM_DELRULE (`ip rule`).
 
 use super::change::{attributes, number, v4};
+use super::message::Form;
 use super::*;
 use crate::interfaces::routes::{self, mask};
 use crate::interfaces::rules::{self, Rule};
@@ -21,6 +22,30 @@ pub const FRA_OIFNAME: u16 = 17;
 pub const FRA_PROTOCOL: u16 = 21;
 /// What a table with a larger number is called in the header.
 pub const RT_TABLE_COMPAT: u8 = 252;
+/// Linux' `fib_rule_policy`, as far as it is of IPv4.
+const POLICY: [(u16, Form); 21] = [
+    (FRA_IIFNAME, Form::Text(15)),
+    (FRA_GOTO, Form::AtLeast(4)),
+    (FRA_PRIORITY, Form::AtLeast(4)),
+    (FRA_FWMARK, Form::AtLeast(4)),
+    (11, Form::AtLeast(4)),
+    (12, Form::AtLeast(8)),
+    (FRA_SUPPRESS_IFGROUP, Form::AtLeast(4)),
+    (FRA_SUPPRESS_PREFIXLEN, Form::AtLeast(4)),
+    (FRA_TABLE, Form::AtLeast(4)),
+    (FRA_FWMASK, Form::AtLeast(4)),
+    (FRA_OIFNAME, Form::Text(15)),
+    (19, Form::AtLeast(1)),
+    (20, Form::AtLeast(8)),
+    (FRA_PROTOCOL, Form::AtLeast(1)),
+    (22, Form::AtLeast(1)),
+    (23, Form::AtLeast(4)),
+    (24, Form::AtLeast(4)),
+    (25, Form::AtLeast(1)),
+    (26, Form::AtLeast(4)),
+    (27, Form::AtLeast(2)),
+    (28, Form::AtLeast(2)),
+];
 /// Of `struct fib_rule_hdr`.
 const HEADER: usize = 12;
 const AF_INET: u8 = 2;
@@ -49,13 +74,12 @@ fn read(request: &[u8]) -> Result<Asked> {
     rule.flags = number(flags)? & rules::INVERT;
     let (mut has_priority, mut mask_is_said) = (false, false);
     let (mut to, mut from) = (None, None);
-    for attribute in attributes(request, HEADER)? {
-        let (kind, data) = attribute?;
-        match kind & 0x3fff {
+    for (kind, data) in attributes(request, HEADER, &POLICY)? {
+        match kind {
             FRA_DST => to = Some(v4(data)?),
             FRA_SRC => from = Some(v4(data)?),
-            FRA_IIFNAME => rule.incoming = Some(Name::parse(data)?),
-            FRA_OIFNAME => rule.outgoing = Some(Name::parse(data)?),
+            FRA_IIFNAME => rule.incoming = Some(Name::label(data)),
+            FRA_OIFNAME => rule.outgoing = Some(Name::label(data)),
             FRA_PRIORITY => (rule.priority, has_priority) = (number(data)?, true),
             FRA_FWMARK => rule.mark = number(data)?,
             FRA_FWMASK => (rule.mark_mask, mask_is_said) = (number(data)?, true),
