@@ -196,7 +196,7 @@ static int tell_message(struct nlmsghdr *header) {
         struct ndmsg *info = data;
         PARSE(*info);
         // Those that Linux learns by itself are not told.
-        if (info->ndm_family != AF_INET || !(info->ndm_state & (NUD_PERMANENT | NUD_STALE | NUD_NOARP)))
+        if (info->ndm_family != AF_INET || !(info->ndm_state & NUD_PERMANENT))
             return 0;
         tell("neighbour of %s state %x flags %x type %d", name_of(info->ndm_ifindex), info->ndm_state, info->ndm_flags, info->ndm_type);
         tell_address("to", a[NDA_DST]);
@@ -574,8 +574,8 @@ static void gets_addresses(void) {
 }
 
 static void changes_route(void) {
-    static const int prefixes[] = {24, 24, 24, 16, 32, 0, 25, 33}, types[] = {1, 1, 1, 1, 1, 1, 6, 7, 8, 9, 0, 2, 3, 5, 10, 11, 12};
-    static const int tables[] = {254, 254, 254, 254, 0, 100, 253, 255}, scopes[] = {0, 0, 0, 253, 253, 254, 255, 200}, protocols[] = {3, 3, 3, 4, 0, 2};
+    static const int prefixes[] = {24, 24, 24, 16, 32, 0, 25, 33}, types[] = {1, 1, 1, 1, 1, 1, 6, 7, 8, 9, 0, 10, 11, 12};
+    static const int tables[] = {254, 254, 254, 254, 0, 100, 253, 101}, scopes[] = {0, 0, 0, 253, 253, 254, 255, 200}, protocols[] = {3, 3, 3, 4, 0, 2};
     static const uint32_t networks[] = {0x0a000000, 0x0a000100, 0x0a010000, 0xc0a80000, 0xac100000, 0, 0x0a000005, 0xe0000000};
     int is_new = !one_in(3), to = !one_in(10), via = one_in(3), dev = one_in(2), source = one_in(8), metric = one_in(4), wide = one_in(10), metrics = one_in(10), onlink = one_in(12), tos = one_in(12), usual = one_in(2);
     const char *name = some_interface();
@@ -625,7 +625,7 @@ static void changes_route(void) {
         put_number(RTA_TABLE, n);
     }
     if (metrics) {
-        static const int all[] = {RTAX_MTU, RTAX_WINDOW, RTAX_ADVMSS, RTAX_HOPLIMIT, RTAX_LOCK, RTAX_FEATURES, 0, 30};
+        static const int all[] = {RTAX_MTU, RTAX_MTU, RTAX_MTU, 30};
         struct rtattr *nested = nest(RTA_METRICS);
         for (uint32_t i = 1 + below(2); i > 0; i--) {
             int type = ONE_OF(all);
@@ -674,7 +674,7 @@ static void looks_up(void) {
 }
 
 static void changes_rule(void) {
-    static const int actions[] = {1, 1, 1, 1, 3, 6, 7, 8, 0, 4, 9}, tables[] = {254, 254, 100, 0, 255};
+    static const int actions[] = {1, 1, 1, 1, 3, 6, 7, 8, 9}, tables[] = {254, 254, 100, 0, 255};
     static const int lengths[] = {0, 24, 32, 16, 33};
     int is_new = !one_in(3), to = one_in(3), from = one_in(3), priority = one_in(2), mark = one_in(6), mask = one_in(8), in = one_in(8), out = one_in(8), wide = one_in(8), suppress = one_in(10), protocol = one_in(8), invert = one_in(8), tos = one_in(12);
     const char *name = some_name(), *other = some_name();
@@ -727,7 +727,7 @@ static void gets_rules(void) {
 }
 
 static void changes_neighbour(void) {
-    static const int states[] = {NUD_PERMANENT, NUD_PERMANENT, NUD_PERMANENT, NUD_STALE, NUD_NOARP, 0};
+    static const int states[] = {NUD_PERMANENT, NUD_PERMANENT, NUD_PERMANENT};
     int is_new = !one_in(3), mac = !one_in(8), to = !one_in(12);
     const char *name = some_interface();
     struct ndmsg info = {.ndm_family = AF_INET, .ndm_state = (uint16_t)ONE_OF(states)};

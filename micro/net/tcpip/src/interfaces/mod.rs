@@ -51,7 +51,16 @@ pub const MIN_MTU: usize = 68;
 pub const LOOPBACK: u32 = crate::multicast::LOOPBACK as u32;
 pub const DEVICE: u32 = crate::multicast::ETHERNET as u32;
 /// Flags that a program may set.
-const CHANGEABLE: u32 = IFF_UP | IFF_NOARP | IFF_PROMISC | IFF_ALLMULTI | IFF_MULTICAST | IFF_DEBUG;
+const CHANGEABLE: u32 = IFF_UP
+    | IFF_NOARP
+    | IFF_PROMISC
+    | IFF_ALLMULTI
+    | IFF_MULTICAST
+    | IFF_DEBUG
+    | IFF_NOTRAILERS
+    | IFF_PORTSEL
+    | IFF_AUTOMEDIA
+    | IFF_DYNAMIC;
 
 /// What an interface's frames come out of.
 pub enum Kind {
@@ -90,6 +99,15 @@ impl Address {
     /// The network that is reached by it.
     pub fn network(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.peer.to_bits() & self.mask())
+    }
+
+    /// The broadcast addresses of its network: the one that was given, and the last one, where there is room for it.
+    pub fn broadcasts(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let network = self.network();
+        let last = Ipv4Addr::from_bits(network.to_bits() | !self.mask());
+        let last = Some(last).filter(|_| self.prefix < 31 && network.octets()[0] != 0);
+        let given = self.broadcast.filter(|given| !given.is_broadcast() && Some(*given) != last);
+        given.into_iter().chain(last)
     }
 
     /// Both are of one network.
@@ -170,6 +188,11 @@ impl Interface {
     pub fn is_secondary(&self, address: &Address) -> bool {
         let first = self.addresses.iter().find(|known| known.is_beside(address));
         first.is_some_and(|first| first != address)
+    }
+
+    /// Whether `first` is the first address of the other one's network.
+    pub fn is_first_beside(&self, first: &Address, other: &Address) -> bool {
+        first.is_beside(other) && !self.is_secondary(first)
     }
 
     /// The address that it speaks with to `to`: one of the same network, or else its first.
@@ -290,6 +313,10 @@ impl Interfaces {
 
     /// The name that a pattern with `%d` stands for: that of the first number which is free.
     pub fn free_name(&self, name: &Name) -> Result<Name> {
+        // Directories of /proc/sys/net/ipv4/conf that are no interface's (Linux' `sysctl_dev_name_is_allowed`).
+        if matches!(name.as_bytes(), b"all" | b"default") {
+            return Err(EINVAL);
+        }
         if !name.is_pattern()? {
             return if self.named(name).is_some() { Err(EEXIST) } else { Ok(*name) };
         }

@@ -280,12 +280,33 @@ pub fn interface(net: &Arc<Net>, command: u32, argument: u64) -> Result<usize> {
     let pointer = UserPtr::<[u8; IFREQ]>::new(argument);
     let mut request = pointer.read()?;
     let index = i32::from_ne_bytes([request[16], request[17], request[18], request[19]]);
-    let name = request[..16].split(|b| *b == 0).next().unwrap_or(&[]);
+    let label = request[..16].split(|b| *b == 0).next().unwrap_or(&[]);
+    // What is behind a colon names an address, and is of no account to questions of the interface.
+    let name = label.split(|b| *b == b':').next().unwrap_or(&[]);
     let by_index = command == linux::SIOCGIFNAME;
     let found = net.look(|s| {
         interfaces(s).find(|i| if by_index { i.index == index } else { i.name.as_bytes() == name })
     });
-    let interface = found.ok_or(ENODEV)?;
+    #[allow(unused_mut)] // without interfaces that have several addresses
+    let mut interface = found.ok_or(ENODEV)?;
+    if label.len() > name.len()
+        && matches!(
+            command,
+            linux::SIOCGIFADDR | linux::SIOCGIFDSTADDR | linux::SIOCGIFBRDADDR | linux::SIOCGIFNETMASK
+        )
+    {
+        #[cfg(not(feature = "interfaces"))]
+        return Err(EADDRNOTAVAIL);
+        #[cfg(feature = "interfaces")]
+        net.look(|stack| {
+            let all = stack.ip.interfaces.as_ref().ok_or(EADDRNOTAVAIL)?;
+            let known = &all.get(interface.index as u32).map_err(|_| EADDRNOTAVAIL)?.addresses;
+            let known = known.iter().find(|known| known.label.as_bytes() == label).ok_or(EADDRNOTAVAIL)?;
+            (interface.address, interface.peer) = (Some(known.local), Some(known.peer));
+            (interface.broadcast, interface.prefix) = (known.broadcast, known.prefix);
+            Ok(())
+        })?;
+    }
     let address = || interface.address.ok_or(EADDRNOTAVAIL);
     let value: [u8; 16] = match command {
         linux::SIOCGIFNAME => {

@@ -7,6 +7,7 @@ use super::change::change;
 use super::limited::change;
 use super::message::{self, AddressOf, Attributes, Message, Reply, append};
 use super::*;
+use core::net::Ipv4Addr;
 
 /// Bytes of a part of a dump at most: readers have a page for it.
 const PART: usize = 3500;
@@ -86,14 +87,13 @@ fn addresses(
     interface: &Interface,
     put: &mut dyn FnMut(&AddressOf) -> Result<()>,
 ) -> Result<()> {
-    // Scope: 254 host, 0 universe.
-    let scope = if interface.is_loopback() { 254 } else { 0 };
-    let with = |local, prefix| AddressOf {
+    let with = |local: Ipv4Addr, prefix| AddressOf {
         index: interface.index as u32,
         local,
         peer: local,
         prefix,
-        scope,
+        // Host or universe: what `ip address add` says where nothing is said.
+        scope: if local.is_loopback() { 254 } else { 0 },
         broadcast: interface.broadcast,
         label: interface.name,
         is_secondary: false,
@@ -158,6 +158,12 @@ impl NetlinkSocket {
         {
             return self.push(self.error(EOPNOTSUPP, request)?);
         }
+        #[cfg(feature = "interfaces")]
+        if kind == RTM_GETLINK
+            && Attributes(request.get(32..).unwrap_or_default()).check(&super::change::LINK_POLICY).is_err()
+        {
+            return self.push(self.error(ERANGE, request)?);
+        }
         match kind {
             RTM_GETLINK if dump => self.net.look(|stack| {
                 interfaces(stack)
@@ -215,6 +221,10 @@ impl NetlinkSocket {
                 }
                 v6_rules(is_v6, reply, &mut parts)
             })?,
+            // Linux' `neigh_get` is asked for one by its address.
+            RTM_GETNEIGH if !dump && attribute(request, 28, &[1]).is_none() => {
+                return self.push(self.error(EINVAL, request)?);
+            }
             RTM_GETNEIGH if dump => self.net.look(|stack| {
                 #[cfg(feature = "interfaces")]
                 neighbours::table(stack, request, reply, &mut |entry| parts.put(&entry))?;

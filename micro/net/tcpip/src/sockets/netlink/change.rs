@@ -487,11 +487,11 @@ fn set_link(net: &Arc<Net>, caller: &Caller<'_>, index: u32, link: &Link<'_>) ->
             if let Some(name) = name {
                 all.rename(index, &Name::parse(name)?)?;
             }
-            if let Some(master) = link.master {
-                all.set_master(index, master)?;
-            }
             if link.change != 0 {
                 all.set_flags(index, link.flags, link.change)?;
+            }
+            if let Some(master) = link.master {
+                all.set_master(index, master)?;
             }
             if let Some(length) = link.queue_length {
                 all.get_mut(index)?.queue_length = length;
@@ -584,16 +584,16 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
     const AF_INET: u8 = 2;
     const AF_INET6: u8 = 10;
     const IFA_CACHEINFO: u16 = 6;
-    // struct ifaddrmsg: family, prefix, flags, scope, index.
-    let &[family, prefix, _, scope, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
-        return Err(EINVAL);
-    };
-    match family {
-        AF_INET => {}
+    match request.get(16) {
+        Some(&AF_INET) => {}
         // As on a Linux whose devices have IPv6 disabled.
-        AF_INET6 => return Err(EACCES),
+        Some(&AF_INET6) => return Err(EACCES),
         _ => return Err(EOPNOTSUPP),
     }
+    // struct ifaddrmsg: family, prefix, flags, scope, index.
+    let &[_, prefix, _, scope, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
+        return Err(EINVAL);
+    };
     let index = number(index)?;
     let (mut local, mut peer, mut broadcast, mut label) = (None, None, None, None);
     let mut lives = true;

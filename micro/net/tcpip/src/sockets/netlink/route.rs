@@ -144,6 +144,7 @@ fn table_of_device(
 /// Of the table of interfaces: its routes, and the local addresses.
 #[cfg(feature = "interfaces")]
 fn table_of_interfaces(
+    stack: &Stack,
     all: &crate::interfaces::Interfaces,
     reply: Reply,
     put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
@@ -156,21 +157,55 @@ fn table_of_interfaces(
     for route in sorted {
         put(super::notice::route_message(RTM_NEWROUTE, route, reply)?)?;
     }
-    let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
-    for entry in local(Ipv4Addr::LOCALHOST, loopback, Ipv4Addr::new(127, 255, 255, 255), LOOPBACK) {
-        put(entry.message(reply)?)?;
+    let given = stack.ip.local.iter();
+    let usual = stack.ip.lo.has_address.then_some((Ipv4Addr::LOCALHOST, 8));
+    for (address, prefix) in usual.into_iter().chain(given) {
+        let mask = crate::interfaces::routes::mask(prefix);
+        let network = Ipv4Addr::from_bits(address.to_bits() & mask);
+        let last = Ipv4Addr::from_bits(address.to_bits() | !mask);
+        let [network, own, broadcast] = local(address, Some((network, prefix)), last, LOOPBACK);
+        put(own.message(reply)?)?;
+        if prefix < 32 {
+            put(network.message(reply)?)?;
+        }
+        if prefix < 31 && stack.ip.lo.is_up {
+            put(broadcast.message(reply)?)?;
+        }
     }
-    for (index, interface) in all.all.range::<u32, _>(..).filter(|(_, interface)| interface.is_up()) {
+    for (index, interface) in all.all.range::<u32, _>(..) {
         for address in &interface.addresses {
-            let [_, own, broadcast] =
-                local(address.local, None, address.broadcast.unwrap_or(Ipv4Addr::UNSPECIFIED), *index);
-            put(own.message(reply)?)?;
-            if address.broadcast.is_some() {
-                put(broadcast.message(reply)?)?;
+            // Others of the network speak with the first one's address.
+            let first = interface.addresses.iter().find(|first| interface.is_first_beside(first, address));
+            let source = first.map_or(address.local, |first| first.local);
+            let entry =
+                |kind, scope, to| Entry { source: Some(source), ..local_entry(kind, scope, to, *index) };
+            put(entry(RTN_LOCAL, RT_SCOPE_HOST, address.local).message(reply)?)?;
+            // What the first one has, the others have not once more.
+            let is_secondary = interface.is_secondary(address);
+            let is_new = |to: &Ipv4Addr| {
+                !is_secondary || first.is_none_or(|f| f.broadcasts().all(|known| known != *to))
+            };
+            for to in address.broadcasts().filter(|_| interface.is_up()).filter(is_new) {
+                put(entry(RTN_BROADCAST, RT_SCOPE_LINK, to).message(reply)?)?;
             }
         }
     }
     Ok(())
+}
+
+/// The entry of one address in the table of local ones.
+#[cfg(feature = "interfaces")]
+fn local_entry(kind: u8, scope: u8, to: Ipv4Addr, interface: u32) -> Entry {
+    Entry {
+        table: RT_TABLE_LOCAL,
+        kind,
+        protocol: RTPROT_KERNEL,
+        scope,
+        to: Some((to, 32)),
+        source: None,
+        gateway: None,
+        interface,
+    }
 }
 
 /// The tables: the main one, and that of local addresses.
@@ -183,7 +218,7 @@ pub(super) fn table(
     if family != AF_INET6 {
         #[cfg(feature = "interfaces")]
         if let Some(all) = &stack.ip.interfaces {
-            table_of_interfaces(all, reply, put)?;
+            table_of_interfaces(stack, all, reply, put)?;
         } else {
             table_of_device(stack.ip.configuration.as_ref(), reply, put)?;
         }
@@ -294,8 +329,13 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
     let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
     let to = question.to.map_or(Ipv4Addr::UNSPECIFIED, four);
     let from = question.from.map(four).filter(|from| !from.is_unspecified());
+    // The sender's address has to be this machine's (Linux' `ip_route_output_key_hash_rcu`).
     if from.is_some_and(|from| !stack.ip.is_own(from)) {
-        return Err(EINVAL);
+        return Err(if from.is_some_and(|from| from.is_multicast() || from.is_broadcast()) {
+            EINVAL
+        } else {
+            ENETUNREACH
+        });
     }
     let route = stack.ip.route_by(from, to, question.interface.unwrap_or(0))?;
     let interface = route.interface;

@@ -4,7 +4,7 @@
 use super::change::{attributes, number, v4};
 use super::message::Form;
 use super::*;
-use crate::interfaces::routes::{self, mask};
+use crate::interfaces::routes::mask;
 use crate::interfaces::rules::{self, Rule};
 use api_netdev::Name;
 
@@ -63,8 +63,11 @@ fn read(request: &[u8]) -> Result<Asked> {
     else {
         return Err(EINVAL);
     };
-    if family != AF_INET {
-        return Err(EOPNOTSUPP);
+    match family {
+        AF_INET => {}
+        // Those of IPv6 are not changed.
+        10 => return Err(EOPNOTSUPP),
+        _ => return Err(EAFNOSUPPORT),
     }
     if to_length > 32 || from_length > 32 || tos & !0x1c != 0 {
         return Err(EINVAL);
@@ -111,14 +114,17 @@ pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> 
         stack.change_interfaces(net, |all| {
             if adds {
                 match rule.action {
-                    rules::TO_TABLE if !has_table => rule.table = routes::TABLE_MAIN,
-                    rules::TO_TABLE
-                    | rules::NOP
-                    | rules::BLACKHOLE
-                    | rules::UNREACHABLE
-                    | rules::PROHIBIT => {}
+                    // Linux' `fib_empty_table`.
+                    rules::TO_TABLE if !has_table => {
+                        let is_free = |table: &u32| {
+                            !all.routes.has_table(*table)
+                                && all.rules.iter().all(|known| known.table != *table)
+                        };
+                        rule.table = (1..=u32::MAX).find(is_free).ok_or(ENOBUFS)?;
+                    }
                     rules::GOTO => return Err(EOPNOTSUPP),
-                    _ => return Err(EINVAL),
+                    // Whoever meets a rule of another sort goes on to the next one.
+                    _ => {}
                 }
                 if !has_priority {
                     rule.priority = all.rules.next_priority();
