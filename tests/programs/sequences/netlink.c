@@ -258,7 +258,11 @@ static void spoil_and_ask(size_t header) {
         case 0: say(" cut to %d", cut); request.header.nlmsg_len = (uint32_t)(cut < 16 ? 16 + cut : cut); break;
         case 1: if (request.header.nlmsg_len > NLMSG_LENGTH(header)) { say(" length %d", size); first->rta_len = (unsigned short)(4 + size); } break;
         case 2: say(" attribute %x of %d", type, size); put(type, "\1\2\3\4\5\6\7\10", (size_t)size); break;
-        case 3: say(" family %d", cut); request.body[0] = (char)cut; break;
+        case 3: // Bridges answer requests of links themselves (7), and of IPv6 (10) other computers have more.
+            cut += cut == 7 || cut == 10;
+            say(" family %d", cut);
+            request.body[0] = (char)cut;
+            break;
         default: say(" rest %d", size); request.header.nlmsg_len += (uint32_t)size; break;
         }
     }
@@ -327,6 +331,9 @@ static void put_flags(struct ifinfomsg *info, int is_loopback) {
 static void put_link(int is_loopback) {
     uint32_t mtu = some_mtu(), queue = below(3) * 500;
     const char *master = some_interface(), *name = some_name();
+    // With less than IPv4 needs Linux takes the loopback's address away.
+    if (is_loopback && mtu < 68)
+        mtu = 1500;
     if (one_in(5)) {
         say(" mtu %u", mtu);
         put_number(IFLA_MTU, mtu);
@@ -493,7 +500,7 @@ static void asks_by_ioctl(void) {
     short flags = ONE_OF(up);
     int mtu = (int)some_mtu(), is_alias = one_in(10);
     if (!strcmp(name, "lo"))
-        which = which % 3 == 0 ? 1 : which % 3 == 1 ? 3 : 4, flags &= IFF_UP;
+        mtu = mtu >= 0 && mtu < 68 ? 1500 : mtu, which = which % 3 == 0 ? 1 : which % 3 == 1 ? 3 : 4, flags &= IFF_UP;
     snprintf(asked.ifr_name, IFNAMSIZ, is_alias ? "%s:1" : "%s", name);
     say("%s %s", calls[which].name, asked.ifr_name);
     uint32_t ip = some_address();
@@ -519,11 +526,11 @@ static void asks_by_ioctl(void) {
 static void changes_address(void) {
     static const int prefixes[] = {24, 24, 24, 16, 8, 32, 31, 30, 0, 33};
     static const char *const labels[] = {"", "v0", "v0:1", "v1:x", "lo:1", "0123456789abcdef"};
-    int is_new = !one_in(3), has_peer = one_in(2), has_local = !one_in(10), has_broadcast = one_in(3), has_label = one_in(6), scope = one_in(8), flag = one_in(10), metric = one_in(12), life = one_in(12);
+    int is_new = !one_in(3), has_peer = one_in(2), has_local = !one_in(10), has_broadcast = one_in(3), has_label = one_in(6), scope = one_in(8), life = one_in(12);
     const char *name = some_interface(), *label = ONE_OF(labels);
     struct ifaddrmsg info = {.ifa_family = AF_INET, .ifa_prefixlen = (unsigned char)ONE_OF(prefixes)};
     if (!strcmp(name, "lo"))
-        info.ifa_prefixlen = 32, has_peer = has_broadcast = has_label = scope = flag = metric = life = 0, has_local = 1;
+        info.ifa_prefixlen = 32, has_peer = has_broadcast = has_label = scope = life = 0, has_local = 1;
     say(is_new ? "newaddr %s /%d" : "deladdr %s /%d", name, info.ifa_prefixlen);
     int flags = is_new ? some_flags() : NLM_F_ACK;
     info.ifa_index = (unsigned)index_of(name);
@@ -550,16 +557,8 @@ static void changes_address(void) {
         say(" label '%s'", label);
         put_text(IFA_LABEL, label);
     }
-    if (flag) {
-        say(" noprefixroute");
-        put_number(IFA_FLAGS, IFA_F_NOPREFIXROUTE);
-    }
-    if (metric) {
-        say(" metric 7");
-        put_number(IFA_RT_PRIORITY, 7);
-    }
     if (life) {
-        struct ifa_cacheinfo cache = {.ifa_prefered = one_in(2) ? 1000 : 3000, .ifa_valid = one_in(4) ? 0 : 2000};
+        struct ifa_cacheinfo cache = {.ifa_prefered = one_in(2) ? 1000 : 3000, .ifa_valid = one_in(2) ? 0 : 500};
         say(" preferred %u valid %u", cache.ifa_prefered, cache.ifa_valid);
         put(IFA_CACHEINFO, &cache, sizeof cache);
     }
@@ -650,15 +649,11 @@ static void gets_routes(void) {
 static void looks_up(void) {
     static const int lengths[] = {32, 32, 32, 32, 32, 24, 0};
     struct rtmsg info = {.rtm_family = AF_INET, .rtm_dst_len = (unsigned char)ONE_OF(lengths)};
-    int from = one_in(6), dev = one_in(5), fib = one_in(6);
+    int from = one_in(6), dev = one_in(5);
     const char *name = some_interface();
     say("getroute /%d", info.rtm_dst_len);
     if (from)
         info.rtm_src_len = 32;
-    if (fib) {
-        info.rtm_flags = RTM_F_FIB_MATCH;
-        say(" match");
-    }
     begin_request(RTM_GETROUTE, 0, &info, sizeof info);
     put_number(RTA_DST, some_address());
     uint32_t source = some_address();

@@ -311,6 +311,19 @@ impl Interfaces {
         self.names.get(name).copied()
     }
 
+    /// A rule as programs see it.
+    pub fn shown_rule(&self, rule: &rules::Rule) -> rules::Rule {
+        let is_missing = |name: Option<Name>| name.is_some_and(|name| self.named(&name).is_none());
+        let mut shown = *rule;
+        if is_missing(rule.incoming) {
+            shown.flags |= rules::INCOMING_IS_NOT_THERE;
+        }
+        if is_missing(rule.outgoing) {
+            shown.flags |= rules::OUTGOING_IS_NOT_THERE;
+        }
+        shown
+    }
+
     /// The name that a pattern with `%d` stands for: that of the first number which is free.
     pub fn free_name(&self, name: &Name) -> Result<Name> {
         // Directories of /proc/sys/net/ipv4/conf that are no interface's (Linux' `sysctl_dev_name_is_allowed`).

@@ -204,11 +204,13 @@ impl NetlinkSocket {
             RTM_GETROUTE => {
                 self.net.look(|stack| route::table(stack, family, reply, &mut |entry| parts.put(&entry)))?
             }
+            // Of a family that has none.
+            RTM_GETRULE if dump && !matches!(family, 0 | 2 | 10) => {}
             RTM_GETRULE if dump && matches!(family, 0 | 2 | 10) => self.net.look(|stack| {
                 #[cfg(feature = "interfaces")]
                 if is_v4 && let Some(all) = &stack.ip.interfaces {
                     for rule in all.rules.iter() {
-                        parts.put(&super::notice::rule_message(rule, true, reply)?)?;
+                        parts.put(&super::notice::rule_message(&all.shown_rule(rule), true, reply)?)?;
                     }
                     return v6_rules(is_v6, reply, &mut parts);
                 }

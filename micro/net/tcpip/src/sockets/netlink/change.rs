@@ -231,6 +231,12 @@ impl<'a> Link<'a> {
         if self.mac.is_some_and(|mac| mac.len() < length) { Err(EINVAL) } else { Ok(()) }
     }
 
+    /// What is said of the other end of a pair.
+    fn peer(&self) -> Option<&'a [u8]> {
+        let data = self.data?;
+        Attributes(data).find(|(kind, _)| *kind == VETH_INFO_PEER).map(|(_, peer)| peer)
+    }
+
     /// What pairs and bridges look at, of new ones and of those that are there (`veth_validate`, `br_validate`).
     fn check_kind(&self) -> Result<()> {
         let is_veth = self.sort == Some(b"veth");
@@ -238,7 +244,13 @@ impl<'a> Link<'a> {
             let mac: &[u8; 6] = mac.as_array().ok_or(EINVAL)?;
             check_mac(mac)?;
         }
-        if is_veth && let Some(mtu) = self.mtu { check_mtu(mtu as usize) } else { Ok(()) }
+        if is_veth && let Some(mtu) = self.mtu {
+            check_mtu(mtu as usize)?;
+        }
+        match self.peer().filter(|_| is_veth) {
+            Some(peer) => Link { sort: self.sort, ..Link::read(peer).map_err(|_| ERANGE)? }.check_kind(),
+            None => Ok(()),
+        }
     }
 
     /// The network that the interface is to be in; `None`: where it is.
@@ -368,8 +380,7 @@ fn make_link(net: &Arc<Net>, caller: &Caller<'_>, link: &Link<'_>) -> Result<()>
         Some(b"dummy") => settled(add(home, link, "dummy%d", |_| Kind::Dummy)),
         Some(b"bridge") => settled(add(home, link, "bridge%d", |ip| Kind::Bridge(Bridge::new(ip.new_key())))),
         Some(b"veth") => {
-            let peer = link.data.and_then(|data| Attributes(data).find(|(kind, _)| *kind == VETH_INFO_PEER));
-            let peer = peer.map(|(_, data)| Link::read(data).map_err(|_| ERANGE)).transpose()?;
+            let peer = link.peer().map(|peer| Link::read(peer).map_err(|_| ERANGE)).transpose()?;
             // An end that nothing is said of is as the other one, but for its name.
             let peer = peer.unwrap_or(Link {
                 mac: link.mac,
@@ -615,10 +626,10 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
     if adds && (prefix > 32 || local.is_none() || !lives) {
         return Err(EINVAL);
     }
-    let known = net.look(|s| interfaces(s).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
     if adds && local.is_some_and(|local| local.is_unspecified()) {
         return Ok(());
     }
+    let known = net.look(|s| interfaces(s).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
     // What a deletion does not say may be anything.
     let (has_local, local) = (local.is_some(), local.or(peer).unwrap_or(Ipv4Addr::UNSPECIFIED));
     let replaces = flags & (NLM_F_REPLACE | NLM_F_EXCL) == NLM_F_REPLACE;

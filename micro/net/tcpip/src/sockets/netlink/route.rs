@@ -310,6 +310,13 @@ struct Way {
 }
 
 fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno> {
+    let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
+    let from = question.from.filter(|_| question.family == AF_INET).map(four);
+    let from = from.filter(|from| !from.is_unspecified());
+    // The sender's address has to be this machine's (Linux' `ip_route_output_key_hash_rcu`).
+    if let Some(from) = from.filter(|from| !stack.ip.is_own(*from)) {
+        return Err(if from.is_multicast() || from.is_broadcast() { EINVAL } else { ENETUNREACH });
+    }
     let is_there = |index| interfaces(stack).any(|interface| interface.index as u32 == index);
     if question.interface.is_some_and(|index| !is_there(index)) {
         return Err(ENODEV);
@@ -326,20 +333,15 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
             true => Err(ENETUNREACH),
         };
     }
-    let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
     let to = question.to.map_or(Ipv4Addr::UNSPECIFIED, four);
-    let from = question.from.map(four).filter(|from| !from.is_unspecified());
-    // The sender's address has to be this machine's (Linux' `ip_route_output_key_hash_rcu`).
-    if from.is_some_and(|from| !stack.ip.is_own(from)) {
-        return Err(if from.is_some_and(|from| from.is_multicast() || from.is_broadcast()) {
-            EINVAL
-        } else {
-            ENETUNREACH
-        });
-    }
     let route = stack.ip.route_by(from, to, question.interface.unwrap_or(0))?;
     let interface = route.interface;
-    if !goes(interface) {
+    // What is sent to an address of the interface's own leaves by the loopback.
+    #[cfg(feature = "interfaces")]
+    let is_its = |own| stack.ip.interfaces.as_ref().is_some_and(|all| all.interface_of(to) == Some(own));
+    #[cfg(not(feature = "interfaces"))]
+    let is_its = |_| false;
+    if !(goes(interface) || route.loopback && question.interface.is_some_and(is_its)) {
         return Err(ENETUNREACH);
     }
     let kind = match () {
@@ -389,7 +391,7 @@ impl Way {
         let length = if question.family == AF_INET { 4 } else { 16 };
         let flags = match self.kind {
             RTN_LOCAL => RTCF_LOCAL,
-            RTN_BROADCAST => RTCF_BROADCAST,
+            RTN_BROADCAST => RTCF_BROADCAST | RTCF_LOCAL,
             RTN_MULTICAST => RTCF_MULTICAST,
             _ => 0,
         };

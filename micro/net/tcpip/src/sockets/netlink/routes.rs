@@ -50,7 +50,7 @@ pub(super) const POLICY: [(u16, Form); 20] = [
 ];
 
 /// Reads what a request says of a route.
-fn read(request: &[u8]) -> Result<Wanted> {
+fn read(request: &[u8], adds: bool) -> Result<Wanted> {
     match request.get(16) {
         Some(&AF_INET) => {}
         _ => return Err(EOPNOTSUPP),
@@ -88,7 +88,7 @@ fn read(request: &[u8]) -> Result<Wanted> {
             RTA_PRIORITY => route.metric = number(data)?,
             route::RTA_PREFSRC => route.source = Some(v4(data)?).filter(|from| !from.is_unspecified()),
             route::RTA_TABLE => route.table = number(data)?,
-            RTA_METRICS => {
+            RTA_METRICS if adds => {
                 for (kind, data) in Attributes(data) {
                     if kind > RTAX_MAX {
                         return Err(EINVAL);
@@ -136,9 +136,7 @@ fn check(ip: &Ip, route: &mut Route) -> Result<()> {
     }
     match route.kind {
         routes::BLACKHOLE | routes::UNREACHABLE | routes::PROHIBIT | routes::THROW => {
-            if route.gateway.is_some() || route.interface != 0 {
-                return Err(EINVAL);
-            }
+            return if route.gateway.is_some() || route.interface != 0 { Err(EINVAL) } else { Ok(()) };
         }
         routes::UNICAST => check_hop(ip, all, route)?,
         // The kernel's own to make, here.
@@ -200,7 +198,7 @@ fn check_hop(ip: &Ip, all: &Interfaces, route: &mut Route) -> Result<()> {
 }
 
 pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Result<()> {
-    let wanted = read(request)?;
+    let wanted = read(request, adds)?;
     let manner = Manner {
         creates: flags & NLM_F_CREATE != 0,
         replaces: flags & NLM_F_REPLACE != 0,

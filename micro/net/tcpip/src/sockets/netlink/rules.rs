@@ -4,7 +4,6 @@
 use super::change::{attributes, number, v4};
 use super::message::Form;
 use super::*;
-use crate::interfaces::routes::mask;
 use crate::interfaces::rules::{self, Rule};
 use api_netdev::Name;
 
@@ -79,8 +78,8 @@ fn read(request: &[u8]) -> Result<Asked> {
     let (mut to, mut from) = (None, None);
     for (kind, data) in attributes(request, HEADER, &POLICY)? {
         match kind {
-            FRA_DST => to = Some(v4(data)?),
-            FRA_SRC => from = Some(v4(data)?),
+            FRA_DST => to = Some(v4(data).map_err(|_| EINVAL)?),
+            FRA_SRC => from = Some(v4(data).map_err(|_| EINVAL)?),
             FRA_IIFNAME => rule.incoming = Some(Name::label(data)),
             FRA_OIFNAME => rule.outgoing = Some(Name::label(data)),
             FRA_PRIORITY => (rule.priority, has_priority) = (number(data)?, true),
@@ -98,7 +97,7 @@ fn read(request: &[u8]) -> Result<Asked> {
     // A length without an address is a mistake of the caller's.
     let network = |address: Option<Ipv4Addr>, length: u8| match (address, length) {
         (_, 0) => Ok(None),
-        (Some(address), length) => Ok(Some((Ipv4Addr::from_bits(address.to_bits() & mask(length)), length))),
+        (Some(address), length) => Ok(Some((address, length))),
         (None, _) => Err(EINVAL),
     };
     (rule.to, rule.from) = (network(to, to_length)?, network(from, from_length)?);
