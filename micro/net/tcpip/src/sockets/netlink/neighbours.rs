@@ -17,15 +17,20 @@ const NUD_PERMANENT: u16 = 0x80;
 const NUD_VALID: u16 = 0xde;
 const RTN_UNICAST: u8 = 1;
 /// Linux' `nda_policy`.
-const POLICY: [(u16, Form); 8] = [
+const POLICY: [(u16, Form); 13] = [
     (NDA_DST, Form::AtMost(32)),
     (NDA_LLADDR, Form::AtMost(32)),
     (3, Form::AtLeast(16)),
     (4, Form::AtLeast(4)),
     (5, Form::AtLeast(2)),
+    (6, Form::AtLeast(2)),
+    (7, Form::AtLeast(4)),
     (8, Form::AtLeast(4)),
     (9, Form::AtLeast(4)),
+    (10, Form::AtLeast(4)),
+    (11, Form::AtLeast(4)),
     (12, Form::AtLeast(1)),
+    (13, Form::AtLeast(4)),
 ];
 /// Of `struct ndmsg`.
 const NDMSG: usize = 12;

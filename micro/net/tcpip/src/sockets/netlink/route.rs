@@ -256,16 +256,19 @@ struct Question {
 impl Question {
     /// Reads a request with its header, as `ip route get` makes them.
     fn read(request: &[u8]) -> core::result::Result<Question, Errno> {
-        let header = request.get(16..HEADERS).ok_or(EINVAL)?;
-        let family = header[0];
+        let family = request.get(16).copied().ok_or(EINVAL)?;
         let length = match family {
             AF_INET => 4,
             AF_INET6 => 16,
             _ => return Err(EOPNOTSUPP),
         };
+        request.get(16..HEADERS).ok_or(EINVAL)?;
         let mut question = Question { family, to: None, from: None, interface: None };
         let all = Attributes(&request[HEADERS..]);
-        all.check(&[RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF].map(|kind| (kind, Form::AtLeast(4))))?;
+        all.check(
+            &[RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, 6, RTA_PREFSRC, 11, RTA_TABLE, 16, RTA_UID]
+                .map(|kind| (kind, Form::AtLeast(4))),
+        )?;
         for (kind, data) in all {
             let address = || -> core::result::Result<Option<[u8; 16]>, Errno> {
                 let mut out = [0; 16];
@@ -334,6 +337,11 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
         };
     }
     let to = question.to.map_or(Ipv4Addr::UNSPECIFIED, four);
+    if to.is_unspecified() {
+        // This machine, whatever there is of interfaces.
+        let source = sixteen(from.unwrap_or(Ipv4Addr::LOCALHOST));
+        return Ok(Way { interface: LOOPBACK, kind: RTN_LOCAL, source, gateway: None });
+    }
     let route = stack.ip.route_by(from, to, question.interface.unwrap_or(0))?;
     let interface = route.interface;
     // What is sent to an address of the interface's own leaves by the loopback.
