@@ -247,6 +247,7 @@ pub struct Attributes<'a>(pub &'a [u8]);
 
 /// What an attribute's data has to be (Linux' `struct nla_policy`).
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "interfaces"), allow(dead_code))] // without changes there are numbers alone
 pub enum Form {
     /// A number or a structure of at least so many bytes.
     AtLeast(usize),
@@ -287,5 +288,36 @@ impl<'a> Iterator for Attributes<'a> {
         self.0 = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
         // Without the bits that say how it is written (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
         Some((u16::from_ne_bytes([*k0, *k1]) & 0x3fff, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_of_their_forms_and_what_is_malformed_ends_them() {
+        let policy = [(1, Form::AtLeast(4)), (2, Form::AtMost(6)), (3, Form::Text(4)), (4, Form::Nested)];
+        let check = |kind: u16, data: &[u8]| {
+            let message = Message(Ok(Vec::new())).attribute(kind, data).0.unwrap();
+            Attributes(&message).check(&policy)
+        };
+        assert_eq!((check(1, &[0; 4]), check(1, &[0; 3])), (Ok(()), Err(ERANGE)));
+        assert_eq!((check(2, &[0; 6]), check(2, &[0; 7])), (Ok(()), Err(ERANGE)));
+        assert_eq!(
+            (check(3, b"abcd\0"), check(3, b"abcde"), check(3, b"")),
+            (Ok(()), Err(ERANGE), Err(ERANGE))
+        );
+        assert_eq!((check(4, b""), check(4, &[1])), (Ok(()), Err(ERANGE)));
+        // A number that is in no policy, and one with a bit that says how it is written.
+        assert_eq!((check(9, b""), check(0x8001, &[0; 3])), (Ok(()), Err(ERANGE)));
+        // A length that cannot be: there is no attribute.
+        assert_eq!(Attributes(&[3, 0, 1, 0]).count() + Attributes(&[9, 0, 1, 0]).count(), 0);
+    }
+
+    #[test]
+    fn messages_are_padded_behind_their_length() {
+        let bytes = Message::new(2, 0, 1, 0).put(&[7]).finish().unwrap();
+        assert_eq!((bytes.len(), bytes[0]), (20, 17));
     }
 }
