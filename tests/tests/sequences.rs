@@ -233,6 +233,15 @@ fn namespaces_answer_random_calls_as_on_linux() {
 
 /// The names of threads are written by whoever may write to their files, there by all threads of the process.
 #[test]
+fn interfaces_addresses_routes_and_rules_answer_random_calls_of_netlink_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "root: limits of what a user's namespaces may") {
+        return;
+    }
+    nearly_the_same_by_a_part("netlink", &[("0", 3), ("1", 25), ("2", 20)], "3000");
+}
+
+#[test]
 fn threads_answer_random_calls_as_on_linux() {
     let is_user = !rustix::process::geteuid().is_root();
     if is_skipped(is_user, "what root gives up natively is asked by root") {

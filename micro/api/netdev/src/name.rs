@@ -42,6 +42,15 @@ impl Name {
         Ok(Name { bytes })
     }
 
+    /// What an address or a rule calls an interface: any text, as far as there is room for it.
+    pub fn label(text: &[u8]) -> Name {
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut bytes = [0; IFNAMSIZ];
+        let length = text.len().min(IFNAMSIZ - 1);
+        bytes[..length].copy_from_slice(&text[..length]);
+        Name { bytes }
+    }
+
     /// Without the zeros behind it.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.split(|byte| *byte == 0).next().unwrap_or_default()

@@ -35,7 +35,7 @@ impl Interfaces {
             self.get_mut(index)?.addresses.pop();
             return Err(ENOBUFS);
         }
-        if let Some(broadcast) = address.broadcast {
+        for broadcast in address.broadcasts() {
             let count = self.broadcasts.get(&broadcast).map_or(1, |count| count + 1);
             // Without memory the network's broadcasts are not taken.
             let _ = self.broadcasts.insert_fallibly(broadcast, count);
@@ -72,7 +72,7 @@ impl Interfaces {
             Some(own) if own.count > 1 => own.count -= 1,
             _ => drop(self.own.remove(&address.local)),
         }
-        if let Some(broadcast) = address.broadcast {
+        for broadcast in address.broadcasts() {
             match self.broadcasts.get_mut(&broadcast) {
                 Some(count) if *count > 1 => *count -= 1,
                 _ => drop(self.broadcasts.remove(&broadcast)),
@@ -97,13 +97,16 @@ impl Interfaces {
     fn add_route_of(&mut self, index: u32, address: &Address) -> Result<()> {
         if index == LOOPBACK
             || address.prefix == 32 && address.peer == address.local
-            || address.network().is_unspecified()
+            || address.network().octets()[0] == 0
+            || self.get(index)?.is_secondary(address)
         {
             return Ok(());
         }
         let route = routes::Route::connected(index, address);
-        match self.routes.add(route) {
-            Ok(()) => self.tell_route(&route, true),
+        // Beside what programs have put there.
+        let manner = routes::Manner { creates: true, appends: true, ..Default::default() };
+        match self.routes.change(route, manner) {
+            Ok(_) => self.tell_route(&route, true),
             // Another address of the network has it.
             Err(EEXIST) => {}
             Err(error) => return Err(error),

@@ -95,7 +95,14 @@ impl Interfaces {
         if old == master {
             return Ok(());
         }
+        // It leaves the old bridge before it is looked whether the new one takes it (Linux' `do_set_master`).
+        if let Ok(bridge) = self.bridge_mut(old) {
+            bridge.forget_port(index);
+            self.get_mut(index)?.master = 0;
+            self.follow_ports(old)?;
+        }
         if master != 0 {
+            self.get(master).map_err(|_| EINVAL)?;
             let bridge = self.bridge_mut(master)?;
             bridge.ports.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             match &self.get(index)?.kind {
@@ -105,9 +112,6 @@ impl Interfaces {
                 Kind::Port { has_ethernet: false, .. } => return Err(EINVAL),
                 _ => {}
             }
-        }
-        if let Ok(bridge) = self.bridge_mut(old) {
-            bridge.forget_port(index);
         }
         if master != 0 {
             let (mac, mtu) = (self.get(index)?.mac, self.get(index)?.mtu);
@@ -124,7 +128,6 @@ impl Interfaces {
             }
         }
         self.get_mut(index)?.master = master;
-        self.follow_ports(old)?;
         self.follow_ports(master)?;
         self.tell_link(index);
         Ok(())

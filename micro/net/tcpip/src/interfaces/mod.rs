@@ -51,7 +51,16 @@ pub const MIN_MTU: usize = 68;
 pub const LOOPBACK: u32 = crate::multicast::LOOPBACK as u32;
 pub const DEVICE: u32 = crate::multicast::ETHERNET as u32;
 /// Flags that a program may set.
-const CHANGEABLE: u32 = IFF_UP | IFF_NOARP | IFF_PROMISC | IFF_ALLMULTI | IFF_MULTICAST | IFF_DEBUG;
+const CHANGEABLE: u32 = IFF_UP
+    | IFF_NOARP
+    | IFF_PROMISC
+    | IFF_ALLMULTI
+    | IFF_MULTICAST
+    | IFF_DEBUG
+    | IFF_NOTRAILERS
+    | IFF_PORTSEL
+    | IFF_AUTOMEDIA
+    | IFF_DYNAMIC;
 
 /// What an interface's frames come out of.
 pub enum Kind {
@@ -92,6 +101,15 @@ impl Address {
         Ipv4Addr::from_bits(self.peer.to_bits() & self.mask())
     }
 
+    /// The broadcast addresses of its network: the one that was given, and the last one, where there is room for it.
+    pub fn broadcasts(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let network = self.network();
+        let last = Ipv4Addr::from_bits(network.to_bits() | !self.mask());
+        let last = Some(last).filter(|_| self.prefix < 31 && network.octets()[0] != 0);
+        let given = self.broadcast.filter(|given| !given.is_broadcast() && Some(*given) != last);
+        given.into_iter().chain(last)
+    }
+
     /// Both are of one network.
     fn is_beside(&self, other: &Address) -> bool {
         (self.network(), self.prefix) == (other.network(), other.prefix)
@@ -128,6 +146,8 @@ pub struct Interface {
     /// The bridge that it is a port of; 0: none.
     pub master: u32,
     pub queue_length: u32,
+    /// A number by which several are changed at once (IFLA_GROUP).
+    pub group: u32,
     pub addresses: Vec<Address>,
     pub traffic: Traffic,
     /// Frames lie in its port's queue whose reader is not told yet.
@@ -168,6 +188,11 @@ impl Interface {
     pub fn is_secondary(&self, address: &Address) -> bool {
         let first = self.addresses.iter().find(|known| known.is_beside(address));
         first.is_some_and(|first| first != address)
+    }
+
+    /// Whether `first` is the first address of the other one's network.
+    pub fn is_first_beside(&self, first: &Address, other: &Address) -> bool {
+        first.is_beside(other) && !self.is_secondary(first)
     }
 
     /// The address that it speaks with to `to`: one of the same network, or else its first.
@@ -286,8 +311,25 @@ impl Interfaces {
         self.names.get(name).copied()
     }
 
+    /// A rule as programs see it.
+    pub fn shown_rule(&self, rule: &rules::Rule) -> rules::Rule {
+        let is_missing = |name: Option<Name>| name.is_some_and(|name| self.named(&name).is_none());
+        let mut shown = *rule;
+        if is_missing(rule.incoming) {
+            shown.flags |= rules::INCOMING_IS_NOT_THERE;
+        }
+        if is_missing(rule.outgoing) {
+            shown.flags |= rules::OUTGOING_IS_NOT_THERE;
+        }
+        shown
+    }
+
     /// The name that a pattern with `%d` stands for: that of the first number which is free.
     pub fn free_name(&self, name: &Name) -> Result<Name> {
+        // Directories of /proc/sys/net/ipv4/conf that are no interface's (Linux' `sysctl_dev_name_is_allowed`).
+        if matches!(name.as_bytes(), b"all" | b"default") {
+            return Err(EINVAL);
+        }
         if !name.is_pattern()? {
             return if self.named(name).is_some() { Err(EEXIST) } else { Ok(*name) };
         }
@@ -324,6 +366,7 @@ impl Interfaces {
             has_carrier: new.has_carrier,
             master: 0,
             queue_length: 1000,
+            group: 0,
             addresses: Vec::new(),
             traffic: Traffic::default(),
             is_touched: false,
@@ -401,13 +444,9 @@ impl Interfaces {
     }
 
     pub fn rename(&mut self, index: u32, name: &Name) -> Result<()> {
-        let (old, is_up) = (self.get(index)?.name, self.get(index)?.is_up());
+        let old = self.get(index)?.name;
         if old == *name {
             return Ok(());
-        }
-        // Linux takes a new name of an interface that is up since 6.2.
-        if is_up {
-            return Err(EBUSY);
         }
         let name = self.free_name(name)?;
         self.names.insert_fallibly(name, index).map_err(|_| ENOMEM)?;

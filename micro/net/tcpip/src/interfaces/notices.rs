@@ -100,6 +100,7 @@ impl Interfaces {
     }
 
     pub(crate) fn tell_rule(&mut self, rule: &super::rules::Rule, is_new: bool) {
-        self.notices.push(notice::RULE, || notice::rule(rule, is_new));
+        let shown = self.shown_rule(rule);
+        self.notices.push(notice::RULE, || notice::rule(&shown, is_new));
     }
 }

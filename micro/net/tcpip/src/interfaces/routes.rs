@@ -17,6 +17,7 @@ pub const TABLE_LOCAL: u32 = 255;
 pub const UNICAST: u8 = 1;
 pub const LOCAL: u8 = 2;
 pub const BROADCAST: u8 = 3;
+pub const ANYCAST: u8 = 4;
 pub const MULTICAST: u8 = 5;
 pub const BLACKHOLE: u8 = 6;
 pub const UNREACHABLE: u8 = 7;
@@ -280,6 +281,11 @@ impl Routes {
         })
     }
 
+    /// Whether a table has routes.
+    pub fn has_table(&self, table: u32) -> bool {
+        self.lengths.range((table, 0)..=(table, 32)).next().is_some()
+    }
+
     /// The route to everywhere by an interface.
     pub fn default_by(&self, interface: u32) -> Option<&Route> {
         let everywhere = Route::by_gateway(interface, Ipv4Addr::UNSPECIFIED);
@@ -289,6 +295,18 @@ impl Routes {
 
     /// The best route of a table to an address, by that interface where it is not 0.
     pub fn look_up(&self, table: u32, to: Ipv4Addr, tos: u8, interface: u32) -> Option<&Route> {
+        self.look_up_where(table, to, tos, interface, |_| true)
+    }
+
+    /// The same of those routes of which that is true.
+    pub fn look_up_where(
+        &self,
+        table: u32,
+        to: Ipv4Addr,
+        tos: u8,
+        interface: u32,
+        counts: impl Fn(&Route) -> bool,
+    ) -> Option<&Route> {
         let lengths = self.lengths.range((table, 0)..=(table, 32));
         for ((_, inverse), _) in lengths {
             let network = to.to_bits() & mask(32 - inverse);
@@ -296,7 +314,9 @@ impl Routes {
                 .all
                 .range((table, *inverse, network, 0, 0)..=(table, *inverse, network, u32::MAX, u32::MAX));
             let is_it = |route: &&Route| {
-                (route.tos == 0 || route.tos == tos) && (interface == 0 || route.interface == interface)
+                (route.tos == 0 || route.tos == tos)
+                    && (interface == 0 || route.interface == interface)
+                    && counts(route)
             };
             if let Some(route) = there.map(|(_, route)| route).find(is_it) {
                 return Some(route);

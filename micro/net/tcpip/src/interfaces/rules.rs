@@ -19,6 +19,9 @@ pub const UNREACHABLE: u8 = 7;
 pub const PROHIBIT: u8 = 8;
 /// FIB_RULE_INVERT.
 pub const INVERT: u32 = 2;
+/// FIB_RULE_IIF_DETACHED and FIB_RULE_OIF_DETACHED: there is no interface with that name.
+pub const INCOMING_IS_NOT_THERE: u32 = 8;
+pub const OUTGOING_IS_NOT_THERE: u32 = 0x10;
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

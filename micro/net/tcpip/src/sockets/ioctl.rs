@@ -58,6 +58,7 @@ pub struct Interface {
     /// The other end of a pair, and whether that is another network's.
     pub other: Option<(u32, bool)>,
     pub queue_length: u32,
+    pub group: u32,
 }
 
 /// What went through an interface since boot.
@@ -139,6 +140,7 @@ pub fn shown(interface: &crate::interfaces::Interface) -> Interface {
             _ => None,
         },
         queue_length: interface.queue_length,
+        group: interface.group,
     }
 }
 
@@ -167,6 +169,7 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> {
         master: 0,
         other: None,
         queue_length: 1000,
+        group: 0,
         address: stack.ip.lo.has_address.then_some(Ipv4Addr::LOCALHOST),
         prefix: 8,
         mtu: stack.ip.lo.mtu as usize,
@@ -191,6 +194,7 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> {
         master: 0,
         other: None,
         queue_length: 1000,
+        group: 0,
         address: configuration.map(|c| c.address),
         prefix: configuration.map_or(0, |c| c.prefix),
         mtu: info.mtu,
@@ -276,12 +280,33 @@ pub fn interface(net: &Arc<Net>, command: u32, argument: u64) -> Result<usize> {
     let pointer = UserPtr::<[u8; IFREQ]>::new(argument);
     let mut request = pointer.read()?;
     let index = i32::from_ne_bytes([request[16], request[17], request[18], request[19]]);
-    let name = request[..16].split(|b| *b == 0).next().unwrap_or(&[]);
+    let label = request[..16].split(|b| *b == 0).next().unwrap_or(&[]);
+    // What is behind a colon names an address, and is of no account to questions of the interface.
+    let name = label.split(|b| *b == b':').next().unwrap_or(&[]);
     let by_index = command == linux::SIOCGIFNAME;
     let found = net.look(|s| {
         interfaces(s).find(|i| if by_index { i.index == index } else { i.name.as_bytes() == name })
     });
-    let interface = found.ok_or(ENODEV)?;
+    #[allow(unused_mut)] // without interfaces that have several addresses
+    let mut interface = found.ok_or(ENODEV)?;
+    if label.len() > name.len()
+        && matches!(
+            command,
+            linux::SIOCGIFADDR | linux::SIOCGIFDSTADDR | linux::SIOCGIFBRDADDR | linux::SIOCGIFNETMASK
+        )
+    {
+        #[cfg(not(feature = "interfaces"))]
+        return Err(EADDRNOTAVAIL);
+        #[cfg(feature = "interfaces")]
+        net.look(|stack| {
+            let all = stack.ip.interfaces.as_ref().ok_or(EADDRNOTAVAIL)?;
+            let known = &all.get(interface.index as u32).map_err(|_| EADDRNOTAVAIL)?.addresses;
+            let known = known.iter().find(|known| known.label.as_bytes() == label).ok_or(EADDRNOTAVAIL)?;
+            (interface.address, interface.peer) = (Some(known.local), Some(known.peer));
+            (interface.broadcast, interface.prefix) = (known.broadcast, known.prefix);
+            Ok(())
+        })?;
+    }
     let address = || interface.address.ok_or(EADDRNOTAVAIL);
     let value: [u8; 16] = match command {
         linux::SIOCGIFNAME => {

@@ -71,6 +71,10 @@ fn address(bytes: &[u8]) -> Result<Ipv4Addr> {
 }
 
 fn interface(net: &Arc<Net>, command: u32, request: &[u8; IFREQ]) -> Result<()> {
+    // Linux' `devinet_ioctl` looks at the family first.
+    if matches!(command, SIOCSIFADDR | SIOCSIFBRDADDR | SIOCSIFDSTADDR | SIOCSIFNETMASK) {
+        address(&request[16..])?;
+    }
     // Addresses may have labels of their own: eth0:1.
     let label = request[..16].split(|byte| *byte == 0).next().unwrap_or_default();
     let name =
@@ -79,6 +83,17 @@ fn interface(net: &Arc<Net>, command: u32, request: &[u8; IFREQ]) -> Result<()> 
     let (index, value) = (found.index as u32, &request[16..]);
     let number = i32::from_ne_bytes([value[0], value[1], value[2], value[3]]);
     let flags = u32::from(u16::from_ne_bytes([value[0], value[1]]));
+    if command == SIOCSIFFLAGS && label.contains(&b':') {
+        return net.act(|stack, _| {
+            stack.change_interfaces(net, |all| {
+                let labelled = Name::label(label);
+                let known =
+                    all.get(index)?.addresses.iter().find(|address| address.label == labelled).copied();
+                let known = known.ok_or(EADDRNOTAVAIL)?;
+                if flags & IFF_UP == 0 { all.remove_address(index, &known) } else { Ok(()) }
+            })
+        });
+    }
     if index == LOOPBACK {
         return match command {
             SIOCSIFFLAGS => {
@@ -121,7 +136,7 @@ fn interface(net: &Arc<Net>, command: u32, request: &[u8; IFREQ]) -> Result<()> 
                 }
                 all.set_master(port, 0)
             }
-            _ => set_address(all, index, command, Name::parse(label)?, address(value)?),
+            _ => set_address(all, index, command, Name::label(label), address(value)?),
         })?;
         if command == SIOCSIFADDR
             && let Ok(own) = address(value)
@@ -185,7 +200,7 @@ fn set_address(all: &mut Interfaces, index: u32, command: u32, label: Name, valu
             if class_prefix(value).is_err() {
                 return Err(EINVAL);
             }
-            Address { peer: value, prefix: 32, ..known }
+            Address { peer: value, ..known }
         }
         _ => return Err(ENOTTY),
     };

@@ -7,6 +7,7 @@ use super::change::change;
 use super::limited::change;
 use super::message::{self, AddressOf, Attributes, Message, Reply, append};
 use super::*;
+use core::net::Ipv4Addr;
 
 /// Bytes of a part of a dump at most: readers have a page for it.
 const PART: usize = 3500;
@@ -24,10 +25,38 @@ pub(super) fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
     name.is_some_and(|name| name.split(|byte| *byte == 0).next() == Some(interface.name.as_bytes()))
 }
 
+/// Whether RTM_GETLINK names an interface, by its number or its name.
+fn names_interface(request: &[u8]) -> bool {
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_ALT_IFNAME: u16 = 53;
+    let index = request.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes);
+    index > 0 || attribute(request, 32, &[IFLA_IFNAME, IFLA_ALT_IFNAME]).is_some()
+}
+
+/// Whether a dump of RTM_GETLINK is to have the interface: it may ask for the ports of one bridge (`u32::MAX`: for those without one)
+/// and for one sort alone.
+fn is_in_dump(request: &[u8], interface: &Interface) -> bool {
+    const IFLA_MASTER: u16 = 10;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_INFO_KIND: u16 = 1;
+    let master = attribute(request, 32, &[IFLA_MASTER]).and_then(|data| data.first_chunk());
+    let has_master = match master.map_or(0, |bytes| u32::from_ne_bytes(*bytes)) {
+        0 => true,
+        u32::MAX => interface.master == 0,
+        master => interface.master == master,
+    };
+    let info = attribute(request, 32, &[IFLA_LINKINFO]);
+    let sort = info.and_then(|info| Attributes(info).find(|(kind, _)| *kind == IFLA_INFO_KIND));
+    let sort = sort.and_then(|(_, text)| text.split(|byte| *byte == 0).next());
+    // A sort that there is none of is none to ask for.
+    let is_known = sort.is_some_and(|sort| matches!(sort, b"veth" | b"bridge" | b"dummy" | b"tun"));
+    has_master && (!is_known || sort == interface.kind.map(str::as_bytes))
+}
+
 /// The first attribute with one of these numbers, behind the header that ends at `start`.
 pub(super) fn attribute<'a>(request: &'a [u8], start: usize, wanted: &[u16]) -> Option<&'a [u8]> {
-    let mut sound = Attributes(request.get(start..)?).map_while(Result::ok);
-    sound.find(|(kind, _)| wanted.contains(kind)).map(|(_, data)| data)
+    let mut all = Attributes(request.get(start..)?);
+    all.find(|(kind, _)| wanted.contains(kind)).map(|(_, data)| data)
 }
 
 /// Parts of a dump, each in a message of its own.
@@ -58,14 +87,13 @@ fn addresses(
     interface: &Interface,
     put: &mut dyn FnMut(&AddressOf) -> Result<()>,
 ) -> Result<()> {
-    // Scope: 254 host, 0 universe.
-    let scope = if interface.is_loopback() { 254 } else { 0 };
-    let with = |local, prefix| AddressOf {
+    let with = |local: Ipv4Addr, prefix| AddressOf {
         index: interface.index as u32,
         local,
         peer: local,
         prefix,
-        scope,
+        // Host or universe: what `ip address add` says where nothing is said.
+        scope: if local.is_loopback() { 254 } else { 0 },
         broadcast: interface.broadcast,
         label: interface.name,
         is_secondary: false,
@@ -114,17 +142,38 @@ impl NetlinkSocket {
             |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
         let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
         let family = request.get(16).copied().unwrap_or(0);
-        let is_get = kind >= RTM_NEWLINK && kind % 4 == 2;
+        if flags & NLM_F_REQUEST == 0 || kind < RTM_NEWLINK || request.len() == 16 && kind <= RTM_MAX {
+            // Linux' `netlink_rcv_skb` and `rtnetlink_rcv_msg`: there is nothing to do.
+            return self.acknowledge(flags, request);
+        }
+        let is_get = kind % 4 == 2;
         let dump = is_get && flags & NLM_F_DUMP != 0;
         let reply = Reply { seq: word(8), port: self.port(), is_part: dump };
         let is_v4 = family != 10;
         let is_v6 = family != 2;
         let mut parts = Parts { socket: self, part: Vec::new() };
+        if matches!(kind, RTM_DELLINK | RTM_DELADDR | RTM_DELROUTE | RTM_DELRULE | RTM_DELNEIGH)
+            && caller.is_some()
+            && flags & NLM_F_BULK != 0
+        {
+            return self.push(self.error(EOPNOTSUPP, request)?);
+        }
+        #[cfg(feature = "interfaces")]
+        if kind == RTM_GETLINK
+            && !dump
+            && Attributes(request.get(32..).unwrap_or_default()).check(&super::change::LINK_POLICY).is_err()
+        {
+            return self.push(self.error(ERANGE, request)?);
+        }
         match kind {
             RTM_GETLINK if dump => self.net.look(|stack| {
                 interfaces(stack)
+                    .filter(|interface| is_in_dump(request, interface))
                     .try_for_each(|interface| parts.put(&message::link(RTM_NEWLINK, &interface, reply)?))
             })?,
+            RTM_GETLINK if request.get(16..32).is_none() || !names_interface(request) => {
+                return self.push(self.error(EINVAL, request)?);
+            }
             RTM_GETLINK => {
                 let named =
                     self.net.look(|s| interfaces(s).find(|interface| is_asked_for(request, interface)));
@@ -132,7 +181,7 @@ impl NetlinkSocket {
                     named.ok_or(ENODEV).map(|interface| message::link(RTM_NEWLINK, &interface, reply));
                 return self.answer_one(answer, request);
             }
-            RTM_GETADDR if matches!(family, 0 | 2 | 10) => self.net.look(|stack| {
+            RTM_GETADDR if dump => self.net.look(|stack| {
                 if is_v4 {
                     each_address(stack, &mut |address| {
                         parts.put(&message::address(RTM_NEWADDR, address, reply)?)
@@ -153,14 +202,16 @@ impl NetlinkSocket {
                 let found = self.net.look(|s| route::look_up(s, request, reply))?;
                 return self.answer_one(found.map(Ok), request);
             }
-            RTM_GETROUTE if matches!(family, 0 | 2 | 10) => {
+            RTM_GETROUTE => {
                 self.net.look(|stack| route::table(stack, family, reply, &mut |entry| parts.put(&entry)))?
             }
+            // Of a family that has none.
+            RTM_GETRULE if dump && !matches!(family, 0 | 2 | 10) => {}
             RTM_GETRULE if dump && matches!(family, 0 | 2 | 10) => self.net.look(|stack| {
                 #[cfg(feature = "interfaces")]
                 if is_v4 && let Some(all) = &stack.ip.interfaces {
                     for rule in all.rules.iter() {
-                        parts.put(&super::notice::rule_message(rule, true, reply)?)?;
+                        parts.put(&super::notice::rule_message(&all.shown_rule(rule), true, reply)?)?;
                     }
                     return v6_rules(is_v6, reply, &mut parts);
                 }
@@ -173,6 +224,10 @@ impl NetlinkSocket {
                 }
                 v6_rules(is_v6, reply, &mut parts)
             })?,
+            // Linux' `neigh_get` is asked for one by its address.
+            RTM_GETNEIGH if !dump && attribute(request, 28, &[1]).is_none() => {
+                return self.push(self.error(EINVAL, request)?);
+            }
             RTM_GETNEIGH if dump => self.net.look(|stack| {
                 #[cfg(feature = "interfaces")]
                 neighbours::table(stack, request, reply, &mut |entry| parts.put(&entry))?;
@@ -186,8 +241,6 @@ impl NetlinkSocket {
             // Namespaces have no numbers for each other, and nobody can give them some.
             RTM_GETNSID if dump => {}
             RTM_GETNSID => return self.answer_one(number_of_namespace(request, reply), request),
-            RTM_GETADDR | RTM_GETROUTE => {}
-            _ if kind < 16 => return self.acknowledge(flags, request),
             _ if is_get => return self.push(self.error(EOPNOTSUPP, request)?),
             // New, delete, set.
             _ => {

@@ -3,7 +3,7 @@
 //! [`neighbours`](super::neighbours) have theirs.
 
 use super::super::interface_flags::*;
-use super::message::Attributes;
+use super::message::{Attributes, Form};
 use super::*;
 use crate::interfaces::bridge::Bridge;
 use crate::interfaces::ports::USUAL_MTU;
@@ -16,18 +16,14 @@ use core::any::Any;
 pub(super) const NLM_F_CREATE: u16 = 0x400;
 pub(super) const NLM_F_APPEND: u16 = 0x800;
 const RTM_SETLINK: u16 = 19;
-const RTM_DELROUTE: u16 = 25;
 const RTM_NEWNEIGH: u16 = 28;
-const RTM_DELNEIGH: u16 = 29;
-const RTM_DELRULE: u16 = 33;
-/// Bits of an attribute's number that say how it is written (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
-const NUMBER: u16 = 0x3fff;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_GROUP: u16 = 27;
 const IFLA_NET_NS_PID: u16 = 19;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_ALT_IFNAME: u16 = 53;
@@ -36,6 +32,66 @@ const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 /// Of `struct ifinfomsg`.
 const IFINFO: usize = 16;
+/// Linux' MAX_ADDR_LEN.
+const MAX_ADDRESS: usize = 32;
+/// Linux' `ifla_policy`.
+pub(super) const LINK_POLICY: [(u16, Form); 36] = [
+    (IFLA_ADDRESS, Form::AtMost(MAX_ADDRESS)),
+    (2, Form::AtMost(MAX_ADDRESS)),
+    (IFLA_IFNAME, Form::Text(15)),
+    (IFLA_MTU, Form::AtLeast(4)),
+    (5, Form::AtLeast(4)),
+    (IFLA_MASTER, Form::AtLeast(4)),
+    (IFLA_TXQLEN, Form::AtLeast(4)),
+    (14, Form::AtLeast(28)),
+    (15, Form::AtLeast(4)),
+    (16, Form::AtLeast(1)),
+    (17, Form::AtLeast(1)),
+    (IFLA_LINKINFO, Form::Nested),
+    (IFLA_NET_NS_PID, Form::AtLeast(4)),
+    (20, Form::Text(255)),
+    (22, Form::Nested),
+    (24, Form::Nested),
+    (25, Form::Nested),
+    (26, Form::Nested),
+    (IFLA_GROUP, Form::AtLeast(4)),
+    (IFLA_NET_NS_FD, Form::AtLeast(4)),
+    (29, Form::AtLeast(4)),
+    (30, Form::AtLeast(4)),
+    (31, Form::AtLeast(4)),
+    (32, Form::AtLeast(4)),
+    (33, Form::AtLeast(1)),
+    (35, Form::AtLeast(4)),
+    (37, Form::AtLeast(4)),
+    (39, Form::AtLeast(1)),
+    (40, Form::AtLeast(4)),
+    (41, Form::AtLeast(4)),
+    (43, Form::Nested),
+    (44, Form::AtLeast(4)),
+    (46, Form::AtLeast(4)),
+    (50, Form::AtLeast(4)),
+    (52, Form::Nested),
+    (IFLA_ALT_IFNAME, Form::Text(127)),
+];
+/// Linux' `ifla_info_policy`.
+const INFO_POLICY: [(u16, Form); 4] = [
+    (IFLA_INFO_KIND, Form::Text(usize::MAX)),
+    (IFLA_INFO_DATA, Form::Nested),
+    (4, Form::Text(usize::MAX)),
+    (5, Form::Nested),
+];
+/// Linux' `ifa_ipv4_policy`.
+const ADDRESS_POLICY: [(u16, Form); 9] = [
+    (1, Form::AtLeast(4)),
+    (2, Form::AtLeast(4)),
+    (3, Form::Text(15)),
+    (4, Form::AtLeast(4)),
+    (6, Form::AtLeast(16)),
+    (8, Form::AtLeast(4)),
+    (9, Form::AtLeast(4)),
+    (10, Form::AtLeast(4)),
+    (11, Form::AtLeast(1)),
+];
 
 /// The bytes of an attribute that is a number.
 pub(super) fn number(data: &[u8]) -> Result<u32> {
@@ -46,9 +102,22 @@ pub(super) fn v4(data: &[u8]) -> Result<Ipv4Addr> {
     data.first_chunk::<4>().map(|bytes| Ipv4Addr::from(*bytes)).ok_or(ERANGE)
 }
 
-/// The attributes behind a header of that many bytes.
-pub(super) fn attributes(request: &[u8], header: usize) -> Result<Attributes<'_>> {
-    Ok(Attributes(request.get(16 + header..).ok_or(EINVAL)?))
+/// The attributes behind a header of that many bytes, which are as the policy has them.
+pub(super) fn attributes<'a>(
+    request: &'a [u8],
+    header: usize,
+    policy: &[(u16, Form)],
+) -> Result<Attributes<'a>> {
+    // What is behind the header begins at a multiple of four.
+    let all = request.get(16 + header..).ok_or(EINVAL)?;
+    let all = Attributes(all.get(header.next_multiple_of(4) - header..).unwrap_or_default());
+    all.check(policy)?;
+    Ok(all)
+}
+
+/// The text of an attribute, without a zero behind it.
+fn text(data: &[u8]) -> &[u8] {
+    data.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Does what a request of an administrator asks.
@@ -63,7 +132,7 @@ pub(super) fn change(
         RTM_NEWLINK => new_link(net, caller, flags, request),
         RTM_SETLINK => {
             let link = Link::read(request.get(16..).ok_or(EINVAL)?)?;
-            let index = link.find(net)?;
+            let index = link.find(net)?.ok_or(EINVAL)?;
             set_link(net, caller, index, &link)
         }
         RTM_DELLINK => delete_link(net, request),
@@ -81,9 +150,11 @@ struct Link<'a> {
     index: u32,
     flags: u32,
     change: u32,
-    name: Option<Name>,
-    mac: Option<[u8; 6]>,
+    /// Any text: what is no name of an interface is the name of none.
+    name: Option<&'a [u8]>,
+    mac: Option<&'a [u8]>,
     mtu: Option<u32>,
+    group: Option<u32>,
     master: Option<u32>,
     queue_length: Option<u32>,
     namespace_pid: Option<u32>,
@@ -103,26 +174,24 @@ impl<'a> Link<'a> {
             change: number(&header[12..])?,
             ..Link::default()
         };
-        if link.index > i32::MAX as u32 {
-            return Err(EINVAL);
-        }
-        for attribute in Attributes(&bytes[IFINFO..]) {
-            let (kind, data) = attribute?;
-            match kind & NUMBER {
-                IFLA_IFNAME => link.name = Some(Name::parse(data)?),
+        Attributes(&bytes[IFINFO..]).check(&LINK_POLICY)?;
+        for (kind, data) in Attributes(&bytes[IFINFO..]) {
+            match kind {
+                IFLA_IFNAME => link.name = Some(text(data)),
                 // Names beside the name are not kept.
-                IFLA_ALT_IFNAME if link.name.is_none() => link.name = Name::parse(data).ok(),
-                IFLA_ADDRESS => link.mac = Some(data.first_chunk().copied().ok_or(EINVAL)?),
+                IFLA_ALT_IFNAME if link.name.is_none() => link.name = Some(text(data)),
+                IFLA_ADDRESS => link.mac = Some(data),
                 IFLA_MTU => link.mtu = Some(number(data)?),
                 IFLA_MASTER => link.master = Some(number(data)?),
+                IFLA_GROUP => link.group = Some(number(data)?),
                 IFLA_TXQLEN => link.queue_length = Some(number(data)?),
                 IFLA_NET_NS_PID => link.namespace_pid = Some(number(data)?),
                 IFLA_NET_NS_FD => link.namespace_fd = Some(number(data)?),
                 IFLA_LINKINFO => {
-                    for attribute in Attributes(data) {
-                        let (kind, data) = attribute?;
-                        match kind & NUMBER {
-                            IFLA_INFO_KIND => link.sort = data.split(|byte| *byte == 0).next(),
+                    Attributes(data).check(&INFO_POLICY)?;
+                    for (kind, data) in Attributes(data) {
+                        match kind {
+                            IFLA_INFO_KIND => link.sort = Some(text(data)),
                             IFLA_INFO_DATA => link.data = Some(data),
                             _ => {}
                         }
@@ -138,17 +207,50 @@ impl<'a> Link<'a> {
         Ok(link)
     }
 
-    /// The interface that is meant: `ENODEV` where it is not there, `EINVAL` where none is named.
-    fn find(&self, net: &Net) -> Result<u32> {
-        if self.index == 0 && self.name.is_none() {
-            return Err(EINVAL);
+    /// The index, unless it is no number that an interface has.
+    fn valid_index(&self) -> Option<u32> {
+        Some(self.index).filter(|index| (1..=i32::MAX as u32).contains(index))
+    }
+
+    /// The interface that is meant: `ENODEV` where it is not there, `None` where none is named.
+    fn find(&self, net: &Net) -> Result<Option<u32>> {
+        let index = self.valid_index();
+        if index.is_none() && self.name.is_none() {
+            return Ok(None);
         }
-        let is_it = |interface: &Interface| match self.index {
-            0 => Some(interface.name) == self.name,
-            index => interface.index as u32 == index,
+        let is_it = |interface: &Interface| match index {
+            None => Some(interface.name.as_bytes()) == self.name,
+            Some(index) => interface.index as u32 == index,
         };
         let found = net.look(|stack| interfaces(stack).find(is_it));
-        found.map(|interface| interface.index as u32).ok_or(ENODEV)
+        found.map(|interface| Some(interface.index as u32)).ok_or(ENODEV)
+    }
+
+    /// What Linux' `validate_linkmsg` looks at, of an interface whose addresses have that length.
+    fn check_address(&self, length: usize) -> Result<()> {
+        if self.mac.is_some_and(|mac| mac.len() < length) { Err(EINVAL) } else { Ok(()) }
+    }
+
+    /// What is said of the other end of a pair.
+    fn peer(&self) -> Option<&'a [u8]> {
+        let data = self.data?;
+        Attributes(data).find(|(kind, _)| *kind == VETH_INFO_PEER).map(|(_, peer)| peer)
+    }
+
+    /// What pairs and bridges look at, of new ones and of those that are there (`veth_validate`, `br_validate`).
+    fn check_kind(&self) -> Result<()> {
+        let is_veth = self.sort == Some(b"veth");
+        if let Some(mac) = self.mac.filter(|_| is_veth || self.sort == Some(b"bridge")) {
+            let mac: &[u8; 6] = mac.as_array().ok_or(EINVAL)?;
+            check_mac(mac)?;
+        }
+        if is_veth && let Some(mtu) = self.mtu {
+            check_mtu(mtu as usize)?;
+        }
+        match self.peer().filter(|_| is_veth) {
+            Some(peer) => Link { sort: self.sort, ..Link::read(peer).map_err(|_| ERANGE)? }.check_kind(),
+            None => Ok(()),
+        }
     }
 
     /// The network that the interface is to be in; `None`: where it is.
@@ -167,35 +269,67 @@ impl<'a> Link<'a> {
 /// RTM_NEWLINK: changes an interface that is there, or makes one.
 fn new_link(net: &Arc<Net>, caller: &Caller<'_>, flags: u16, request: &[u8]) -> Result<()> {
     let link = Link::read(request.get(16..).ok_or(EINVAL)?)?;
+    link.check_kind()?;
+    if link.index > i32::MAX as u32 {
+        return Err(EINVAL);
+    }
     match link.find(net) {
-        Ok(_) if flags & NLM_F_EXCL != 0 => Err(EEXIST),
-        Ok(_) if flags & NLM_F_REPLACE != 0 => Err(EOPNOTSUPP),
-        Ok(index) => {
+        Ok(Some(_)) if flags & NLM_F_EXCL != 0 => Err(EEXIST),
+        Ok(Some(_)) if flags & NLM_F_REPLACE != 0 => Err(EOPNOTSUPP),
+        Ok(Some(index)) => {
             let sort = net.look(|s| interfaces(s).find(|i| i.index as u32 == index)).and_then(|i| i.kind);
-            if link.sort.is_some_and(|asked| Some(asked) != sort.map(str::as_bytes)) {
+            // Of the sorts, bridges alone take other data than at first.
+            let is_its = link.sort == Some(b"bridge") && sort == Some("bridge");
+            if link.data.is_some() && !is_its {
                 return Err(EOPNOTSUPP);
             }
             set_link(net, caller, index, &link)
         }
         Err(_) if flags & NLM_F_CREATE == 0 => Err(ENODEV),
-        Err(_) => make_link(net, caller, &link),
+        Ok(None) if flags & NLM_F_CREATE == 0 => match link.group {
+            None => Err(ENODEV),
+            Some(group) => indexes_of_group(net, group)?
+                .into_iter()
+                .try_for_each(|index| set_link(net, caller, index, &Link { index, name: None, ..link })),
+        },
+        _ => make_link(net, caller, &link),
     }
+}
+
+/// The interfaces of a group, of which there need not be any.
+fn indexes_of_group(net: &Net, group: u32) -> Result<Vec<u32>> {
+    net.look(|stack| {
+        let mut all = Vec::new();
+        for interface in interfaces(stack).filter(|interface| interface.group == group) {
+            all.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+            all.push(interface.index as u32);
+        }
+        Ok(all)
+    })
 }
 
 /// The name of a new interface: what is asked for, or its sort with a number.
-fn name_of(link: &Link<'_>, pattern: &'static str) -> Name {
-    link.name.unwrap_or(Name::new(pattern))
+fn name_of(link: &Link<'_>, pattern: &'static str) -> Result<Name> {
+    link.name.map_or(Ok(Name::new(pattern)), Name::parse)
 }
 
-fn check_new(link: &Link<'_>) -> Result<usize> {
+fn check_mtu(mtu: usize) -> Result<()> {
+    let range = crate::interfaces::MIN_MTU..=crate::interfaces::MAX_MTU;
+    if range.contains(&mtu) { Ok(()) } else { Err(EINVAL) }
+}
+
+fn check_mac(mac: &[u8; 6]) -> Result<()> {
+    if mac[0] & 1 == 1 || *mac == [0; 6] { Err(EADDRNOTAVAIL) } else { Ok(()) }
+}
+
+/// The largest packet and, where it is said, the address of a new interface.
+fn check_new(link: &Link<'_>) -> Result<(usize, Option<[u8; 6]>)> {
+    link.check_address(6)?;
     let mtu = link.mtu.map_or(USUAL_MTU, |mtu| mtu as usize);
-    if !(crate::interfaces::MIN_MTU..=crate::interfaces::MAX_MTU).contains(&mtu) {
-        return Err(EINVAL);
-    }
-    if link.mac.is_some_and(|mac| mac[0] & 1 == 1 || mac == [0; 6]) {
-        return Err(EADDRNOTAVAIL);
-    }
-    Ok(mtu)
+    check_mtu(mtu)?;
+    let mac = link.mac.and_then(|mac| mac.first_chunk().copied());
+    mac.as_ref().map_or(Ok(()), check_mac)?;
+    Ok((mtu, mac))
 }
 
 fn add(
@@ -204,9 +338,10 @@ fn add(
     pattern: &'static str,
     kind: impl FnOnce(&mut Ip) -> Kind,
 ) -> Result<u32> {
-    let mtu = check_new(link)?;
+    let (mtu, mac) = check_new(link)?;
+    let name = name_of(link, pattern)?;
     net.act(|stack, _| {
-        let mac = link.mac.unwrap_or_else(|| stack.ip.random_mac());
+        let mac = mac.unwrap_or_else(|| stack.ip.random_mac());
         let kind = kind(&mut stack.ip);
         let (has_carrier, has_arp) = match &kind {
             Kind::Veth(_) | Kind::Bridge(_) => (false, true),
@@ -214,12 +349,12 @@ fn add(
             _ => (true, true),
         };
         let flags = if has_arp { IFF_MULTICAST } else { IFF_NOARP };
-        let (name, index) = (name_of(link, pattern), link.index);
+        let index = link.index;
         stack.change_interfaces(net, |all| {
             let index = all.add(New { name, index, kind, mac, mtu, flags, has_carrier })?;
-            if let Some(length) = link.queue_length {
-                all.get_mut(index)?.queue_length = length;
-            }
+            let new = all.get_mut(index)?;
+            new.queue_length = link.queue_length.unwrap_or(new.queue_length);
+            new.group = link.group.unwrap_or(new.group);
             let place = all.place.clone();
             if let Kind::Veth(end) = &all.get(index)?.kind {
                 end.settle_at(&place, index, false);
@@ -245,12 +380,18 @@ fn make_link(net: &Arc<Net>, caller: &Caller<'_>, link: &Link<'_>) -> Result<()>
         Some(b"dummy") => settled(add(home, link, "dummy%d", |_| Kind::Dummy)),
         Some(b"bridge") => settled(add(home, link, "bridge%d", |ip| Kind::Bridge(Bridge::new(ip.new_key())))),
         Some(b"veth") => {
-            let peer = link.data.map(|data| attribute_of(data, VETH_INFO_PEER)).transpose()?.flatten();
-            let peer = peer.map(Link::read).transpose()?.unwrap_or_default();
+            let peer = link.peer().map(|peer| Link::read(peer).map_err(|_| ERANGE)).transpose()?;
+            // An end that nothing is said of is as the other one, but for its name.
+            let peer = peer.unwrap_or(Link {
+                mac: link.mac,
+                mtu: link.mtu,
+                queue_length: link.queue_length,
+                group: link.group,
+                ..Link::default()
+            });
             let peer_home = peer.target(net, caller)?;
             let peer_home = peer_home.as_ref().unwrap_or(home);
             let [own_end, peer_end] = veth::pair();
-            let peer = Link { mtu: peer.mtu.or(link.mtu), ..peer };
             check_new(link)?;
             let peer_index = add(peer_home, &peer, "veth%d", |_| Kind::Veth(peer_end))?;
             let index = add(home, link, "veth%d", |_| Kind::Veth(own_end));
@@ -259,25 +400,13 @@ fn make_link(net: &Arc<Net>, caller: &Caller<'_>, link: &Link<'_>) -> Result<()>
                 remove(peer_home, peer_index);
                 return index.map(drop);
             }
-            let rest =
-                Link { change: peer.change, flags: peer.flags, master: peer.master, ..Link::default() };
+            let rest = Link { change: peer.change, flags: peer.flags, ..Link::default() };
             set_link(peer_home, caller, peer_index, &rest)?;
             settled(index)
         }
         // Sorts of interfaces that there are not, or none.
         _ => Err(EOPNOTSUPP),
     }
-}
-
-/// The first attribute of that number.
-fn attribute_of(bytes: &[u8], wanted: u16) -> Result<Option<&[u8]>> {
-    for attribute in Attributes(bytes) {
-        let (kind, data) = attribute?;
-        if kind & NUMBER == wanted {
-            return Ok(Some(data));
-        }
-    }
-    Ok(None)
 }
 
 /// Takes an interface out. What it held goes without the stack's lock, and the other end of its pair at once.
@@ -312,16 +441,27 @@ fn settle(net: &Arc<Net>, other: Option<Place>) {
 /// RTM_DELLINK.
 fn delete_link(net: &Arc<Net>, request: &[u8]) -> Result<()> {
     let link = Link::read(request.get(16..).ok_or(EINVAL)?)?;
-    let index = link.find(net)?;
-    let can_go = net.look(|stack| {
-        let all = stack.ip.interfaces.as_ref();
-        all.and_then(|all| all.get(index).ok())
-            .is_some_and(|i| !matches!(i.kind, Kind::Loopback | Kind::Device))
-    });
-    if !can_go {
+    let can_go = |index: u32| {
+        net.look(|stack| {
+            let all = stack.ip.interfaces.as_ref();
+            all.and_then(|all| all.get(index).ok())
+                .is_some_and(|i| !matches!(i.kind, Kind::Loopback | Kind::Device))
+        })
+    };
+    let gone = match (link.find(net)?, link.group) {
+        (Some(index), _) => Vec::from([index]),
+        (None, None) => return Err(EINVAL),
+        // The one that all are in from the beginning.
+        (None, Some(0)) => return Err(EPERM),
+        (None, Some(group)) => indexes_of_group(net, group)?,
+    };
+    if gone.is_empty() {
+        return Err(ENODEV);
+    }
+    if !gone.iter().all(|index| can_go(*index)) {
         return Err(EOPNOTSUPP);
     }
-    remove(net, index);
+    gone.into_iter().for_each(|index| remove(net, index));
     Ok(())
 }
 
@@ -332,31 +472,40 @@ fn set_link(net: &Arc<Net>, caller: &Caller<'_>, index: u32, link: &Link<'_>) ->
     }
     let mut home = net.clone();
     let mut index = index;
+    link.check_address(net.look(|stack| {
+        let known = stack.ip.interfaces.as_ref().and_then(|all| all.get(index).ok());
+        if known.is_none_or(|known| known.has_ethernet()) { 6 } else { 0 }
+    }))?;
+    let mac = link.mac.and_then(|mac| mac.first_chunk().copied());
+    // A name beside the index is a new one.
+    let name = link.name.filter(|name| link.index != 0 && !name.is_empty());
     if let Some(target) = link.target(net, caller)? {
-        index = move_to(net, &target, index, link.name)?;
+        index = move_to(net, &target, index, link.name.map(Name::parse).transpose()?)?;
         home = target;
     }
     let other = other_stack(&home, index);
     let done = home.act(|stack, _| {
         stack.change_interfaces(&home, |all| {
-            if let Some(mac) = link.mac {
+            if let Some(mac) = mac {
                 all.set_mac(index, mac)?;
             }
             if let Some(mtu) = link.mtu {
                 all.set_mtu(index, mtu as usize)?;
             }
-            // A name beside the index is a new one.
-            if let Some(name) = link.name.filter(|_| link.index != 0) {
-                all.rename(index, &name)?;
+            if let Some(group) = link.group {
+                all.get_mut(index)?.group = group;
             }
-            if let Some(length) = link.queue_length {
-                all.get_mut(index)?.queue_length = length;
+            if let Some(name) = name {
+                all.rename(index, &Name::parse(name)?)?;
+            }
+            if link.change != 0 {
+                all.set_flags(index, link.flags, link.change)?;
             }
             if let Some(master) = link.master {
                 all.set_master(index, master)?;
             }
-            if link.change != 0 {
-                all.set_flags(index, link.flags, link.change)?;
+            if let Some(length) = link.queue_length {
+                all.get_mut(index)?.queue_length = length;
             }
             Ok(())
         })
@@ -367,7 +516,7 @@ fn set_link(net: &Arc<Net>, caller: &Caller<'_>, index: u32, link: &Link<'_>) ->
 
 /// The loopback interface may go down and up, and have another MTU.
 fn set_loopback(stack: &mut Stack, link: &Link<'_>) -> Result<()> {
-    let is_same_name = link.name.is_none_or(|name| name == Name::new("lo"));
+    let is_same_name = link.name.is_none_or(|name| name == b"lo");
     if !is_same_name || link.mac.is_some() || link.master.is_some_and(|master| master != 0) {
         return Err(EOPNOTSUPP);
     }
@@ -445,30 +594,44 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
     const IFA_BROADCAST: u16 = 4;
     const AF_INET: u8 = 2;
     const AF_INET6: u8 = 10;
+    const IFA_CACHEINFO: u16 = 6;
+    match request.get(16) {
+        Some(&AF_INET) => {}
+        // As on a Linux whose devices have IPv6 disabled.
+        Some(&AF_INET6) => return Err(EACCES),
+        _ => return Err(EOPNOTSUPP),
+    }
     // struct ifaddrmsg: family, prefix, flags, scope, index.
-    let &[family, prefix, _, scope, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
+    let &[_, prefix, _, scope, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
         return Err(EINVAL);
     };
     let index = number(index)?;
     let (mut local, mut peer, mut broadcast, mut label) = (None, None, None, None);
-    for attribute in attributes(request, 8)? {
-        let (kind, data) = attribute?;
-        match (kind & NUMBER, family) {
-            (IFA_LOCAL, AF_INET) => local = Some(v4(data)?),
-            (IFA_ADDRESS, AF_INET) => peer = Some(v4(data)?),
-            (IFA_BROADCAST, AF_INET) => broadcast = Some(v4(data)?),
-            (IFA_LABEL, _) => label = Some(Name::parse(data)?),
+    let mut lives = true;
+    for (kind, data) in attributes(request, 8, &ADDRESS_POLICY)? {
+        match kind {
+            IFA_LOCAL => local = Some(v4(data)?),
+            IFA_ADDRESS => peer = Some(v4(data)?),
+            IFA_BROADCAST => broadcast = Some(v4(data)?).filter(|broadcast| !broadcast.is_unspecified()),
+            IFA_LABEL => label = Some(Name::label(data)),
+            IFA_CACHEINFO => {
+                // struct ifa_cacheinfo: preferred, valid.
+                let (preferred, valid) = (number(data)?, number(&data[4..])?);
+                lives = valid != 0 && preferred <= valid;
+            }
             _ => {}
         }
     }
-    let known = net.look(|s| interfaces(s).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
-    match family {
-        AF_INET => {}
-        // As on a Linux whose devices have IPv6 disabled.
-        AF_INET6 => return Err(EACCES),
-        _ => return Err(EOPNOTSUPP),
+    // Linux' `inet_validate_rtm`.
+    if adds && (prefix > 32 || local.is_none() || !lives) {
+        return Err(EINVAL);
     }
-    let local = local.or(peer).ok_or(EINVAL)?;
+    if adds && local.is_some_and(|local| local.is_unspecified()) {
+        return Ok(());
+    }
+    let known = net.look(|s| interfaces(s).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
+    // What a deletion does not say may be anything.
+    let (has_local, local) = (local.is_some(), local.or(peer).unwrap_or(Ipv4Addr::UNSPECIFIED));
     let replaces = flags & (NLM_F_REPLACE | NLM_F_EXCL) == NLM_F_REPLACE;
     if index == LOOPBACK {
         return match net.act(|stack, _| address_of_loopback(stack, adds, local, prefix)) {
@@ -484,7 +647,7 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
         broadcast,
         label: label.unwrap_or(known.name),
     };
-    let asked = Asked { address, has_peer: peer.is_some(), has_label: label.is_some() };
+    let asked = Asked { address, has_local, has_peer: peer.is_some(), has_label: label.is_some() };
     net.act(|stack, now| {
         stack.change_interfaces(net, |all| {
             if !adds {
@@ -507,6 +670,7 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
 /// An address that is to go, as far as it is said.
 struct Asked {
     address: InterfaceAddress,
+    has_local: bool,
     has_peer: bool,
     has_label: bool,
 }
@@ -514,7 +678,7 @@ struct Asked {
 impl Asked {
     fn names(&self, known: &InterfaceAddress) -> bool {
         let asked = &self.address;
-        known.local == asked.local
+        (!self.has_local || known.local == asked.local)
             && (!self.has_label || known.label == asked.label)
             && (!self.has_peer || known.prefix == asked.prefix && known.network() == asked.network())
     }

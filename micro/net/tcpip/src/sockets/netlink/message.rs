@@ -4,7 +4,7 @@
 use super::super::interface_flags::{IFF_RUNNING, IFF_UP};
 use super::super::ioctl::Interface;
 use super::{NLM_F_MULTI, RTM_NEWADDR, RTM_NEWRULE};
-use abi::{Result, errno::EINVAL, errno::ENOBUFS};
+use abi::{Result, errno::ENOBUFS, errno::ERANGE};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_netdev::Name;
@@ -67,6 +67,8 @@ impl Message {
         let mut bytes = self.0?;
         let length = bytes.len() as u32;
         bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        // Readers go from one message to the next by NLMSG_ALIGN, and the last one is padded as well.
+        append(&mut bytes, &[0; 3][..(length.next_multiple_of(4) - length) as usize])?;
         Ok(bytes)
     }
 }
@@ -137,7 +139,7 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
         .attribute(13, &interface.queue_length.to_ne_bytes())
         .attribute(IFLA_OPERSTATE, &[state])
         .attribute(IFLA_LINKMODE, &[0])
-        .attribute(IFLA_GROUP, &[0; 4])
+        .attribute(IFLA_GROUP, &interface.group.to_ne_bytes())
         .attribute(IFLA_CARRIER, &[u8::from(interface.flags & IFF_RUNNING != 0)])
         .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
     if interface.kind.is_some() {
@@ -238,20 +240,84 @@ pub fn rule(family: u8, priority: u32, table: u8, reply: Reply) -> Result<Vec<u8
     if priority > 0 { message.attribute(FRA_PRIORITY, &priority.to_ne_bytes()) } else { message }.finish()
 }
 
-/// Attributes of a request, by number; `EINVAL` ends them where a length is none.
+/// Attributes of a request, by number. One whose length cannot be ends them: Linux takes what is behind the last one for padding
+/// (`nlmsg_parse_deprecated`).
+#[derive(Clone, Copy)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
+/// What an attribute's data has to be (Linux' `struct nla_policy`).
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "interfaces"), allow(dead_code))] // without changes there are numbers alone
+pub enum Form {
+    /// A number or a structure of at least so many bytes.
+    AtLeast(usize),
+    /// At most so many bytes.
+    AtMost(usize),
+    /// A text of at most so many bytes, with or without a zero behind it.
+    Text(usize),
+    /// Nothing, or attributes.
+    Nested,
+}
+
+impl Attributes<'_> {
+    /// `ERANGE` where an attribute is not of its form (Linux' `validate_nla`, as liberal as it is with old messages).
+    pub fn check(self, policy: &[(u16, Form)]) -> Result<()> {
+        let is_well = |(kind, data): (u16, &[u8])| {
+            let Some((_, form)) = policy.iter().find(|(known, _)| *known == kind) else { return true };
+            match *form {
+                Form::AtLeast(least) => data.len() >= least,
+                Form::AtMost(most) => data.len() <= most,
+                Form::Text(most) => {
+                    !data.is_empty() && data.len() - usize::from(data.ends_with(&[0])) <= most
+                }
+                Form::Nested => data.is_empty() || data.len() >= 4,
+            }
+        };
+        if self.into_iter().all(is_well) { Ok(()) } else { Err(ERANGE) }
+    }
+}
+
 impl<'a> Iterator for Attributes<'a> {
-    type Item = Result<(u16, &'a [u8])>;
+    type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         let [l0, l1, k0, k1, behind @ ..] = self.0 else { return None };
         self.0 = &[];
         let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
-        let Some(data) = size.checked_sub(4).and_then(|size| behind.get(..size)) else {
-            return Some(Err(EINVAL));
-        };
+        let data = size.checked_sub(4).and_then(|size| behind.get(..size))?;
         self.0 = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
-        Some(Ok((u16::from_ne_bytes([*k0, *k1]), data)))
+        // Without the bits that say how it is written (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
+        Some((u16::from_ne_bytes([*k0, *k1]) & 0x3fff, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_of_their_forms_and_what_is_malformed_ends_them() {
+        let policy = [(1, Form::AtLeast(4)), (2, Form::AtMost(6)), (3, Form::Text(4)), (4, Form::Nested)];
+        let check = |kind: u16, data: &[u8]| {
+            let message = Message(Ok(Vec::new())).attribute(kind, data).0.unwrap();
+            Attributes(&message).check(&policy)
+        };
+        assert_eq!((check(1, &[0; 4]), check(1, &[0; 3])), (Ok(()), Err(ERANGE)));
+        assert_eq!((check(2, &[0; 6]), check(2, &[0; 7])), (Ok(()), Err(ERANGE)));
+        assert_eq!(
+            (check(3, b"abcd\0"), check(3, b"abcde"), check(3, b"")),
+            (Ok(()), Err(ERANGE), Err(ERANGE))
+        );
+        assert_eq!((check(4, b""), check(4, &[1])), (Ok(()), Err(ERANGE)));
+        // A number that is in no policy, and one with a bit that says how it is written.
+        assert_eq!((check(9, b""), check(0x8001, &[0; 3])), (Ok(()), Err(ERANGE)));
+        // A length that cannot be: there is no attribute.
+        assert_eq!(Attributes(&[3, 0, 1, 0]).count() + Attributes(&[9, 0, 1, 0]).count(), 0);
+    }
+
+    #[test]
+    fn messages_are_padded_behind_their_length() {
+        let bytes = Message::new(2, 0, 1, 0).put(&[7]).finish().unwrap();
+        assert_eq!((bytes.len(), bytes[0]), (20, 17));
     }
 }

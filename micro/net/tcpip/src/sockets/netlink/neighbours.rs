@@ -2,7 +2,7 @@
 //! Neighbours by rtnetlink(7) (`ip neigh`): the entries of the ARP cache, and those that a program sets.
 
 use super::change::{NLM_F_CREATE, attributes, number, v4};
-use super::message::Reply;
+use super::message::{Form, Reply};
 use super::*;
 use crate::neighbour::Shown;
 
@@ -16,6 +16,22 @@ const NUD_PERMANENT: u16 = 0x80;
 /// States that have an address of the link.
 const NUD_VALID: u16 = 0xde;
 const RTN_UNICAST: u8 = 1;
+/// Linux' `nda_policy`.
+const POLICY: [(u16, Form); 13] = [
+    (NDA_DST, Form::AtMost(32)),
+    (NDA_LLADDR, Form::AtMost(32)),
+    (3, Form::AtLeast(16)),
+    (4, Form::AtLeast(4)),
+    (5, Form::AtLeast(2)),
+    (6, Form::AtLeast(2)),
+    (7, Form::AtLeast(4)),
+    (8, Form::AtLeast(4)),
+    (9, Form::AtLeast(4)),
+    (10, Form::AtLeast(4)),
+    (11, Form::AtLeast(4)),
+    (12, Form::AtLeast(1)),
+    (13, Form::AtLeast(4)),
+];
 /// Of `struct ndmsg`.
 const NDMSG: usize = 12;
 const AF_INET: u8 = 2;
@@ -61,22 +77,28 @@ pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> 
     };
     let (index, state) = (u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([s, t]));
     let (mut to, mut mac) = (None, None);
-    if family != AF_INET {
-        return Err(EAFNOSUPPORT);
-    }
-    for attribute in attributes(request, NDMSG)? {
-        let (kind, data) = attribute?;
-        match kind & 0x3fff {
-            NDA_DST => to = Some(v4(data).ok().filter(|to| !crate::families::is_v6(*to)).ok_or(EINVAL)?),
-            NDA_LLADDR => mac = Some(data.first_chunk().copied().ok_or(EINVAL)?),
+    for (kind, data) in attributes(request, NDMSG, &POLICY)? {
+        match kind {
+            NDA_DST => to = Some(data),
+            NDA_LLADDR => mac = Some(data),
             _ => {}
         }
     }
     let to = to.ok_or(EINVAL)?;
+    if index != 0 {
+        net.look(|stack| interfaces(stack).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
+        if adds && mac.is_some_and(|mac: &[u8]| mac.len() < 6) {
+            return Err(EINVAL);
+        }
+    }
+    if family != AF_INET {
+        return Err(EAFNOSUPPORT);
+    }
+    let to = v4(to).ok().filter(|to| !crate::families::is_v6(*to)).ok_or(EINVAL)?;
+    let mac = mac.and_then(|mac| mac.first_chunk().copied());
     if index == 0 {
         return Err(EINVAL);
     }
-    net.look(|stack| interfaces(stack).find(|i| i.index as u32 == index)).ok_or(ENODEV)?;
     net.act(|stack, now| {
         let known = stack.ip.neighbours.is_there((index, to));
         if !adds {

@@ -2,7 +2,10 @@
 //! Messages about what the table of interfaces has: of dumps, and to those who listen to groups (RTNLGRP_*).
 
 use super::message::{self, AddressOf, Reply};
-use super::{RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE, route};
+use super::{
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_DELRULE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE,
+    route,
+};
 use crate::interfaces::routes::Route;
 use crate::interfaces::rules::Rule;
 use crate::interfaces::{Address, Interface};
@@ -15,8 +18,6 @@ pub const LINK: u32 = 1;
 pub const ADDRESS: u32 = 5;
 pub const ROUTE: u32 = 7;
 pub const RULE: u32 = 8;
-const RTM_DELROUTE: u16 = 25;
-const RTM_DELRULE: u16 = 33;
 /// Nobody asked.
 const UNASKED: Reply = Reply { seq: 0, port: 0, is_part: false };
 const AF_INET: u8 = 2;
@@ -56,7 +57,16 @@ pub fn route_message(kind: u16, of: &Route, reply: Reply) -> Result<Vec<u8>> {
     let flags = if of.is_onlink { RTNH_F_ONLINK } else { 0 };
     let mut message = reply
         .message(kind)
-        .put(&[AF_INET, of.prefix, 0, of.tos, of.table.min(255) as u8, of.protocol, of.scope, of.kind])
+        .put(&[
+            AF_INET,
+            of.prefix,
+            0,
+            of.tos,
+            u8::try_from(of.table).unwrap_or(super::rules::RT_TABLE_COMPAT),
+            of.protocol,
+            of.scope,
+            of.kind,
+        ])
         .put(&flags.to_ne_bytes())
         .attribute(route::RTA_TABLE, &of.table.to_ne_bytes());
     if of.prefix > 0 {
@@ -108,7 +118,9 @@ pub fn rule_message(rule: &Rule, is_new: bool, reply: Reply) -> Result<Vec<u8>> 
         message = message.attribute(FRA_PRIORITY, &rule.priority.to_ne_bytes());
     }
     if rule.mark_mask != 0 {
-        message = message.attribute(FRA_FWMARK, &rule.mark.to_ne_bytes());
+        if rule.mark != 0 {
+            message = message.attribute(FRA_FWMARK, &rule.mark.to_ne_bytes());
+        }
         message = message.attribute(FRA_FWMASK, &rule.mark_mask.to_ne_bytes());
     }
     for (name, network) in [(FRA_DST, rule.to), (FRA_SRC, rule.from)] {

@@ -2,7 +2,7 @@
 //! Routes of rtnetlink(7): those there are, and the one to an address.
 
 use super::RTM_NEWROUTE;
-use super::message::{Attributes, Reply};
+use super::message::{Attributes, Form, Reply};
 use crate::ip::Configuration;
 use crate::sockets::ioctl::interfaces;
 use crate::stack::Stack;
@@ -144,6 +144,7 @@ fn table_of_device(
 /// Of the table of interfaces: its routes, and the local addresses.
 #[cfg(feature = "interfaces")]
 fn table_of_interfaces(
+    stack: &Stack,
     all: &crate::interfaces::Interfaces,
     reply: Reply,
     put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
@@ -156,21 +157,55 @@ fn table_of_interfaces(
     for route in sorted {
         put(super::notice::route_message(RTM_NEWROUTE, route, reply)?)?;
     }
-    let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
-    for entry in local(Ipv4Addr::LOCALHOST, loopback, Ipv4Addr::new(127, 255, 255, 255), LOOPBACK) {
-        put(entry.message(reply)?)?;
+    let given = stack.ip.local.iter();
+    let usual = stack.ip.lo.has_address.then_some((Ipv4Addr::LOCALHOST, 8));
+    for (address, prefix) in usual.into_iter().chain(given) {
+        let mask = crate::interfaces::routes::mask(prefix);
+        let network = Ipv4Addr::from_bits(address.to_bits() & mask);
+        let last = Ipv4Addr::from_bits(address.to_bits() | !mask);
+        let [network, own, broadcast] = local(address, Some((network, prefix)), last, LOOPBACK);
+        put(own.message(reply)?)?;
+        if prefix < 32 {
+            put(network.message(reply)?)?;
+        }
+        if prefix < 31 && stack.ip.lo.is_up {
+            put(broadcast.message(reply)?)?;
+        }
     }
-    for (index, interface) in all.all.range::<u32, _>(..).filter(|(_, interface)| interface.is_up()) {
+    for (index, interface) in all.all.range::<u32, _>(..) {
         for address in &interface.addresses {
-            let [_, own, broadcast] =
-                local(address.local, None, address.broadcast.unwrap_or(Ipv4Addr::UNSPECIFIED), *index);
-            put(own.message(reply)?)?;
-            if address.broadcast.is_some() {
-                put(broadcast.message(reply)?)?;
+            // Others of the network speak with the first one's address.
+            let first = interface.addresses.iter().find(|first| interface.is_first_beside(first, address));
+            let source = first.map_or(address.local, |first| first.local);
+            let entry =
+                |kind, scope, to| Entry { source: Some(source), ..local_entry(kind, scope, to, *index) };
+            put(entry(RTN_LOCAL, RT_SCOPE_HOST, address.local).message(reply)?)?;
+            // What the first one has, the others have not once more.
+            let is_secondary = interface.is_secondary(address);
+            let is_new = |to: &Ipv4Addr| {
+                !is_secondary || first.is_none_or(|f| f.broadcasts().all(|known| known != *to))
+            };
+            for to in address.broadcasts().filter(|_| interface.is_up()).filter(is_new) {
+                put(entry(RTN_BROADCAST, RT_SCOPE_LINK, to).message(reply)?)?;
             }
         }
     }
     Ok(())
+}
+
+/// The entry of one address in the table of local ones.
+#[cfg(feature = "interfaces")]
+fn local_entry(kind: u8, scope: u8, to: Ipv4Addr, interface: u32) -> Entry {
+    Entry {
+        table: RT_TABLE_LOCAL,
+        kind,
+        protocol: RTPROT_KERNEL,
+        scope,
+        to: Some((to, 32)),
+        source: None,
+        gateway: None,
+        interface,
+    }
 }
 
 /// The tables: the main one, and that of local addresses.
@@ -183,7 +218,7 @@ pub(super) fn table(
     if family != AF_INET6 {
         #[cfg(feature = "interfaces")]
         if let Some(all) = &stack.ip.interfaces {
-            table_of_interfaces(all, reply, put)?;
+            table_of_interfaces(stack, all, reply, put)?;
         } else {
             table_of_device(stack.ip.configuration.as_ref(), reply, put)?;
         }
@@ -221,16 +256,20 @@ struct Question {
 impl Question {
     /// Reads a request with its header, as `ip route get` makes them.
     fn read(request: &[u8]) -> core::result::Result<Question, Errno> {
-        let header = request.get(16..HEADERS).ok_or(EINVAL)?;
-        let family = header[0];
+        let family = request.get(16).copied().ok_or(EINVAL)?;
         let length = match family {
             AF_INET => 4,
             AF_INET6 => 16,
             _ => return Err(EOPNOTSUPP),
         };
+        request.get(16..HEADERS).ok_or(EINVAL)?;
         let mut question = Question { family, to: None, from: None, interface: None };
-        for attribute in Attributes(&request[HEADERS..]) {
-            let (kind, data) = attribute?;
+        let all = Attributes(&request[HEADERS..]);
+        all.check(
+            &[RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, 6, RTA_PREFSRC, 11, RTA_TABLE, 16, RTA_UID]
+                .map(|kind| (kind, Form::AtLeast(4))),
+        )?;
+        for (kind, data) in all {
             let address = || -> core::result::Result<Option<[u8; 16]>, Errno> {
                 let mut out = [0; 16];
                 out[..length].copy_from_slice(data.get(..length).ok_or(ERANGE)?);
@@ -274,6 +313,13 @@ struct Way {
 }
 
 fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno> {
+    let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
+    let from = question.from.filter(|_| question.family == AF_INET).map(four);
+    let from = from.filter(|from| !from.is_unspecified());
+    // The sender's address has to be this machine's (Linux' `ip_route_output_key_hash_rcu`).
+    if let Some(from) = from.filter(|from| !stack.ip.is_own(*from)) {
+        return Err(if from.is_multicast() || from.is_broadcast() { EINVAL } else { ENETUNREACH });
+    }
     let is_there = |index| interfaces(stack).any(|interface| interface.index as u32 == index);
     if question.interface.is_some_and(|index| !is_there(index)) {
         return Err(ENODEV);
@@ -290,15 +336,20 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
             true => Err(ENETUNREACH),
         };
     }
-    let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
     let to = question.to.map_or(Ipv4Addr::UNSPECIFIED, four);
-    let from = question.from.map(four).filter(|from| !from.is_unspecified());
-    if from.is_some_and(|from| !stack.ip.is_own(from)) {
-        return Err(EINVAL);
+    if to.is_unspecified() {
+        // This machine, whatever there is of interfaces.
+        let source = sixteen(from.unwrap_or(Ipv4Addr::LOCALHOST));
+        return Ok(Way { interface: LOOPBACK, kind: RTN_LOCAL, source, gateway: None });
     }
     let route = stack.ip.route_by(from, to, question.interface.unwrap_or(0))?;
     let interface = route.interface;
-    if !goes(interface) {
+    // What is sent to an address of the interface's own leaves by the loopback.
+    #[cfg(feature = "interfaces")]
+    let is_its = |own| stack.ip.interfaces.as_ref().is_some_and(|all| all.interface_of(to) == Some(own));
+    #[cfg(not(feature = "interfaces"))]
+    let is_its = |_| false;
+    if !(goes(interface) || route.loopback && question.interface.is_some_and(is_its)) {
         return Err(ENETUNREACH);
     }
     let kind = match () {
@@ -348,7 +399,7 @@ impl Way {
         let length = if question.family == AF_INET { 4 } else { 16 };
         let flags = match self.kind {
             RTN_LOCAL => RTCF_LOCAL,
-            RTN_BROADCAST => RTCF_BROADCAST,
+            RTN_BROADCAST => RTCF_BROADCAST | RTCF_LOCAL,
             RTN_MULTICAST => RTCF_MULTICAST,
             _ => 0,
         };
@@ -397,11 +448,12 @@ mod tests {
         assert_eq!(Question::read(&request(10, &[(1, &[10, 0, 0, 1])])), Err(ERANGE));
         assert_eq!(Question::read(&request(2, &[(3, &1u32.to_ne_bytes())])), Err(EOPNOTSUPP));
         assert_eq!(Question::read(&request(2, &[])[..20]), Err(EINVAL));
-        // Lengths that are too short, and that go behind the end.
+        // Lengths that are too short, and that go behind the end: there is no such attribute, as on Linux.
         for length in [0u16, 3, 9, 500] {
             let mut bytes = request(2, &[(1, &[10, 0, 0, 1])]);
             bytes[HEADERS..HEADERS + 2].copy_from_slice(&length.to_ne_bytes());
-            assert_eq!(Question::read(&bytes), Err(EINVAL));
+            assert_eq!(Question::read(&bytes).unwrap().to, None);
         }
+        assert_eq!(Question::read(&request(2, &[(1, &[10, 0, 0])])), Err(ERANGE));
     }
 }

@@ -2,8 +2,8 @@
 //! RTM_NEWRULE and RTM_DELRULE (`ip rule`).
 
 use super::change::{attributes, number, v4};
+use super::message::Form;
 use super::*;
-use crate::interfaces::routes::{self, mask};
 use crate::interfaces::rules::{self, Rule};
 use api_netdev::Name;
 
@@ -21,6 +21,30 @@ pub const FRA_OIFNAME: u16 = 17;
 pub const FRA_PROTOCOL: u16 = 21;
 /// What a table with a larger number is called in the header.
 pub const RT_TABLE_COMPAT: u8 = 252;
+/// Linux' `fib_rule_policy`, as far as it is of IPv4.
+const POLICY: [(u16, Form); 21] = [
+    (FRA_IIFNAME, Form::Text(15)),
+    (FRA_GOTO, Form::AtLeast(4)),
+    (FRA_PRIORITY, Form::AtLeast(4)),
+    (FRA_FWMARK, Form::AtLeast(4)),
+    (11, Form::AtLeast(4)),
+    (12, Form::AtLeast(8)),
+    (FRA_SUPPRESS_IFGROUP, Form::AtLeast(4)),
+    (FRA_SUPPRESS_PREFIXLEN, Form::AtLeast(4)),
+    (FRA_TABLE, Form::AtLeast(4)),
+    (FRA_FWMASK, Form::AtLeast(4)),
+    (FRA_OIFNAME, Form::Text(15)),
+    (19, Form::AtLeast(1)),
+    (20, Form::AtLeast(8)),
+    (FRA_PROTOCOL, Form::AtLeast(1)),
+    (22, Form::AtLeast(1)),
+    (23, Form::AtLeast(4)),
+    (24, Form::AtLeast(4)),
+    (25, Form::AtLeast(1)),
+    (26, Form::AtLeast(4)),
+    (27, Form::AtLeast(2)),
+    (28, Form::AtLeast(2)),
+];
 /// Of `struct fib_rule_hdr`.
 const HEADER: usize = 12;
 const AF_INET: u8 = 2;
@@ -38,8 +62,11 @@ fn read(request: &[u8]) -> Result<Asked> {
     else {
         return Err(EINVAL);
     };
-    if family != AF_INET {
-        return Err(EOPNOTSUPP);
+    match family {
+        AF_INET => {}
+        // Those of IPv6 are not changed.
+        10 => return Err(EOPNOTSUPP),
+        _ => return Err(EAFNOSUPPORT),
     }
     if to_length > 32 || from_length > 32 || tos & !0x1c != 0 {
         return Err(EINVAL);
@@ -49,13 +76,12 @@ fn read(request: &[u8]) -> Result<Asked> {
     rule.flags = number(flags)? & rules::INVERT;
     let (mut has_priority, mut mask_is_said) = (false, false);
     let (mut to, mut from) = (None, None);
-    for attribute in attributes(request, HEADER)? {
-        let (kind, data) = attribute?;
-        match kind & 0x3fff {
-            FRA_DST => to = Some(v4(data)?),
-            FRA_SRC => from = Some(v4(data)?),
-            FRA_IIFNAME => rule.incoming = Some(Name::parse(data)?),
-            FRA_OIFNAME => rule.outgoing = Some(Name::parse(data)?),
+    for (kind, data) in attributes(request, HEADER, &POLICY)? {
+        match kind {
+            FRA_DST => to = Some(v4(data).map_err(|_| EINVAL)?),
+            FRA_SRC => from = Some(v4(data).map_err(|_| EINVAL)?),
+            FRA_IIFNAME => rule.incoming = Some(Name::label(data)),
+            FRA_OIFNAME => rule.outgoing = Some(Name::label(data)),
             FRA_PRIORITY => (rule.priority, has_priority) = (number(data)?, true),
             FRA_FWMARK => rule.mark = number(data)?,
             FRA_FWMASK => (rule.mark_mask, mask_is_said) = (number(data)?, true),
@@ -71,7 +97,7 @@ fn read(request: &[u8]) -> Result<Asked> {
     // A length without an address is a mistake of the caller's.
     let network = |address: Option<Ipv4Addr>, length: u8| match (address, length) {
         (_, 0) => Ok(None),
-        (Some(address), length) => Ok(Some((Ipv4Addr::from_bits(address.to_bits() & mask(length)), length))),
+        (Some(address), length) => Ok(Some((address, length))),
         (None, _) => Err(EINVAL),
     };
     (rule.to, rule.from) = (network(to, to_length)?, network(from, from_length)?);
@@ -87,14 +113,17 @@ pub(super) fn change(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> 
         stack.change_interfaces(net, |all| {
             if adds {
                 match rule.action {
-                    rules::TO_TABLE if !has_table => rule.table = routes::TABLE_MAIN,
-                    rules::TO_TABLE
-                    | rules::NOP
-                    | rules::BLACKHOLE
-                    | rules::UNREACHABLE
-                    | rules::PROHIBIT => {}
+                    // Linux' `fib_empty_table`.
+                    rules::TO_TABLE if !has_table => {
+                        let is_free = |table: &u32| {
+                            !all.routes.has_table(*table)
+                                && all.rules.iter().all(|known| known.table != *table)
+                        };
+                        rule.table = (1..=u32::MAX).find(is_free).ok_or(ENOBUFS)?;
+                    }
                     rules::GOTO => return Err(EOPNOTSUPP),
-                    _ => return Err(EINVAL),
+                    // Whoever meets a rule of another sort goes on to the next one.
+                    _ => {}
                 }
                 if !has_priority {
                     rule.priority = all.rules.next_priority();
