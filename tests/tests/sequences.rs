@@ -176,6 +176,24 @@ fn what_execve_is_given_runs_or_is_refused_as_on_linux() {
 }
 
 #[test]
+fn filters_of_system_calls_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what only root may filter is asked by root") {
+        return;
+    }
+    nearly_the_same_by_reason("filters", &[("0", 2)], "800");
+}
+
+#[test]
+fn calls_with_arguments_that_make_no_sense_are_refused_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what only root may do is asked by root") {
+        return;
+    }
+    nearly_the_same_by_reason("arguments", &[("0", 5)], "3000");
+}
+
+#[test]
 fn descriptors_and_where_they_lead_answer_random_calls_as_on_linux() {
     let is_user = !rustix::process::geteuid().is_root();
     if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {

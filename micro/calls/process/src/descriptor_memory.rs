@@ -19,7 +19,7 @@ pub fn process_madvise(call: &mut Call<'_>) -> Result<usize> {
     if call.uint(4) != 0 {
         return Err(EINVAL);
     }
-    let ranges = read_iovec(call.arg(1), call.size(2))?;
+    let ranges = read_iovec(call.arg(1), call.uint(2) as usize)?;
     let process = pidfd::living(call.int(0))?;
     let advice = match call.uint(3) {
         number @ (MADV_COLD | MADV_PAGEOUT | MADV_WILLNEED) => advice(number)?,
