@@ -59,6 +59,9 @@ pub struct Machine {
     pub vdso: u64,
 }
 
+/// Finds a file by the path that a script or a program names.
+pub type Open<'a> = &'a mut dyn FnMut(&[u8], Interpreter) -> Result<Arc<MappedFile>>;
+
 /// What execve was asked to run.
 pub struct Executable<'a> {
     pub file: Arc<MappedFile>,
@@ -77,7 +80,7 @@ pub struct Executable<'a> {
     pub random: [u8; 16],
     pub limits: Limits,
     /// Finds interpreters; checks that they may be executed.
-    pub open: &'a mut dyn FnMut(&[u8], Interpreter) -> Result<Arc<MappedFile>>,
+    pub open: Open<'a>,
 }
 
 /// What an interpreter is looked for.

@@ -24,7 +24,7 @@ mod image;
 mod script;
 mod stack;
 
-pub use image::{Executable, Failure, Identity, Interpreter, Loaded, Machine, load};
+pub use image::{Executable, Failure, Identity, Interpreter, Loaded, Machine, Open, load};
 
 #[cfg(test)]
 mod tests;

@@ -259,7 +259,7 @@ fn write_frame(
     fpu::initialise(state.bytes_mut());
     api_plat::load_fpu(state);
     if stack.disarms() {
-        *task.signals.stack.lock() = AltStack::NONE;
+        *task.signals.stack.lock() = AltStack::DISARMED;
     }
     Ok(place)
 }
@@ -429,7 +429,7 @@ pub mod tests {
         assert_eq!((native.cs, native.gs, native.fs, native.ss), (0x33, 0, 0, 0x2b));
         assert_eq!((native.err, native.trapno, native.cr2), (6, 14, 0x1234));
         assert_eq!((native.oldmask, native.uc_sigmask, native.fpstate), (0xf0, 0xf0, 0x7000));
-        assert_eq!((native.pretcode, native.uc_stack.ss_flags), (0x5000, 2));
+        assert_eq!((native.pretcode, native.uc_stack.ss_flags), (0x5000, 0));
         assert_eq!(native.reserved1[..4], [RESTART_MAGIC, 7, 0x40_1000, 100]);
         let _ = (native.uc_flags, native.uc_link, native.info);
     }

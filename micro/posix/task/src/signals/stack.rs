@@ -19,7 +19,10 @@ pub struct AltStack {
 }
 
 impl AltStack {
+    /// That of a program that has never asked for one.
     pub const NONE: AltStack = AltStack { base: 0, flags: 0, size: 0 };
+    /// That of one whose handler runs on the stack, with SS_AUTODISARM.
+    pub const DISARMED: AltStack = AltStack { flags: SS_DISABLE, ..AltStack::NONE };
 
     /// `stack_t` as three words.
     pub fn from_user([base, flags, size]: [u64; 3]) -> AltStack {
