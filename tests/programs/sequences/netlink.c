@@ -147,6 +147,7 @@ static int tell_message(struct nlmsghdr *header) {
         tell_address("peer", a[IFA_ADDRESS]);
         tell_address("broadcast", a[IFA_BROADCAST]);
         tell_text("label", a[IFA_LABEL]);
+        tell_number("all flags", a[IFA_FLAGS]);
         tell_number("metric", a[IFA_RT_PRIORITY]);
         return 1;
     }
@@ -526,11 +527,11 @@ static void asks_by_ioctl(void) {
 static void changes_address(void) {
     static const int prefixes[] = {24, 24, 24, 16, 8, 32, 31, 30, 0, 33};
     static const char *const labels[] = {"", "v0", "v0:1", "v1:x", "lo:1", "0123456789abcdef"};
-    int is_new = !one_in(3), has_peer = one_in(2), has_local = !one_in(10), has_broadcast = one_in(3), has_label = one_in(6), scope = one_in(8), life = one_in(12);
+    int is_new = !one_in(3), has_peer = one_in(2), has_local = !one_in(10), has_broadcast = one_in(3), has_label = one_in(6), scope = one_in(8), life = one_in(12), wide = one_in(5), metric = one_in(5);
     const char *name = some_interface(), *label = ONE_OF(labels);
     struct ifaddrmsg info = {.ifa_family = AF_INET, .ifa_prefixlen = (unsigned char)ONE_OF(prefixes)};
     if (!strcmp(name, "lo"))
-        info.ifa_prefixlen = 32, has_peer = has_broadcast = has_label = scope = life = 0, has_local = 1;
+        info.ifa_prefixlen = 32, has_peer = has_broadcast = has_label = scope = life = wide = metric = 0, has_local = 1;
     say(is_new ? "newaddr %s /%d" : "deladdr %s /%d", name, info.ifa_prefixlen);
     int flags = is_new ? some_flags() : NLM_F_ACK;
     info.ifa_index = (unsigned)index_of(name);
@@ -561,6 +562,15 @@ static void changes_address(void) {
         struct ifa_cacheinfo cache = {.ifa_prefered = one_in(2) ? 1000 : 3000, .ifa_valid = one_in(2) ? 0 : 500};
         say(" preferred %u valid %u", cache.ifa_prefered, cache.ifa_valid);
         put(IFA_CACHEINFO, &cache, sizeof cache);
+    }
+    if (wide) {
+        say(" without route");
+        put_number(IFA_FLAGS, IFA_F_NOPREFIXROUTE);
+    }
+    if (metric) {
+        uint32_t number = below(4);
+        say(" metric %u", number);
+        put_number(IFA_RT_PRIORITY, number);
     }
     spoil_and_ask(sizeof info);
 }

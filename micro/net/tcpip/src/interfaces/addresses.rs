@@ -47,6 +47,27 @@ impl Interfaces {
         Ok(())
     }
 
+    /// RTM_NEWADDR of an address that is there (NLM_F_REPLACE): the metric of its network's route becomes the other one's.
+    pub fn set_metric(&mut self, index: u32, address: &Address) -> Result<()> {
+        let is_it = |known: &&mut Address| {
+            (known.local, known.prefix, known.network()) == (address.local, address.prefix, address.network())
+        };
+        let known = self.get_mut(index)?.addresses.iter_mut().find(is_it).ok_or(EADDRNOTAVAIL)?;
+        if known.metric == address.metric {
+            return Ok(());
+        }
+        let old = routes::Route::connected(index, known);
+        known.metric = address.metric;
+        let known = *known;
+        // Whoever took the old route away has none.
+        if self.get(index)?.is_up() && self.routes.remove_same(&old) {
+            self.tell_route(&old, false);
+            self.add_route_of(index, &known)?;
+        }
+        self.tell_address(index, &known, true);
+        Ok(())
+    }
+
     /// RTM_DELADDR: the address with what routes need it. The first one of a network takes the others along, as long as
     /// net.ipv4.conf.all.promote_secondaries is 0, which it is here.
     pub fn remove_address(&mut self, index: u32, address: &Address) -> Result<()> {
@@ -99,6 +120,7 @@ impl Interfaces {
             || address.prefix == 32 && address.peer == address.local
             || address.network().octets()[0] == 0
             || self.get(index)?.is_secondary(address)
+            || address.has_no_route
         {
             return Ok(());
         }

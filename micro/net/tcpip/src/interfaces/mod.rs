@@ -89,6 +89,10 @@ pub struct Address {
     pub broadcast: Option<Ipv4Addr>,
     /// The name that it is listed by.
     pub label: Name,
+    /// No route to its network comes with it (IFA_F_NOPREFIXROUTE).
+    pub has_no_route: bool,
+    /// The metric of that route (IFA_RT_PRIORITY).
+    pub metric: u32,
 }
 
 impl Address {
@@ -555,7 +559,16 @@ impl Interfaces {
         let Configuration { address, prefix, gateway } = *configuration;
         let broadcast = (prefix < 31).then(|| configuration.broadcast());
         let label = self.get(DEVICE)?.name;
-        let new = Address { local: address, peer: address, prefix, scope: 0, broadcast, label };
+        let new = Address {
+            local: address,
+            peer: address,
+            prefix,
+            scope: 0,
+            broadcast,
+            label,
+            has_no_route: false,
+            metric: 0,
+        };
         match self.add_address(DEVICE, new) {
             Ok(()) | Err(EEXIST) => {}
             Err(error) => return Err(error),

@@ -69,7 +69,7 @@ impl Route {
             to: address.network(),
             prefix: address.prefix,
             tos: 0,
-            metric: 0,
+            metric: address.metric,
             kind: UNICAST,
             scope: SCOPE_LINK,
             protocol: PROTOCOL_KERNEL,
@@ -266,6 +266,11 @@ impl Routes {
             }
             from = Some(key);
         }
+    }
+
+    /// Takes out the very route; whether it was there.
+    pub fn remove_same(&mut self, route: &Route) -> bool {
+        !self.remove_if(|known| known == route).is_empty()
     }
 
     /// The interface goes, or goes down.

@@ -74,7 +74,16 @@ fn add_end(net: &Arc<Net>, name: &'static str, end: End) -> u32 {
 
 fn address(local: [u8; 4], prefix: u8) -> Address {
     let local = Ipv4Addr::from(local);
-    Address { local, peer: local, prefix, scope: 0, broadcast: None, label: Name::new("x") }
+    Address {
+        local,
+        peer: local,
+        prefix,
+        scope: 0,
+        broadcast: None,
+        label: Name::new("x"),
+        has_no_route: false,
+        metric: 0,
+    }
 }
 
 fn frame(to: [u8; 6], from: [u8; 6]) -> Buffer {

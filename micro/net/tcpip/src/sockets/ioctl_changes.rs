@@ -182,6 +182,8 @@ fn set_address(all: &mut Interfaces, index: u32, command: u32, label: Name, valu
                 scope: 0,
                 broadcast: broadcast(value, prefix),
                 label,
+                has_no_route: false,
+                metric: 0,
             }
         }
         (_, None) => return Err(EADDRNOTAVAIL),

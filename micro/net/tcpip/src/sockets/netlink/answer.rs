@@ -97,6 +97,8 @@ fn addresses(
         broadcast: interface.broadcast,
         label: interface.name,
         is_secondary: false,
+        has_no_route: false,
+        metric: 0,
     };
     if let Some(address) = interface.address {
         put(&with(address, interface.prefix))?;

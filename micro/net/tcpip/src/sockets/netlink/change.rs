@@ -3,7 +3,7 @@
 //! [`neighbours`](super::neighbours) have theirs.
 
 use super::super::interface_flags::*;
-use super::message::{Attributes, Form};
+use super::message::{Attributes, Form, IFA_F_NOPREFIXROUTE};
 use super::*;
 use crate::interfaces::bridge::Bridge;
 use crate::interfaces::ports::USUAL_MTU;
@@ -595,6 +595,8 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
     const AF_INET: u8 = 2;
     const AF_INET6: u8 = 10;
     const IFA_CACHEINFO: u16 = 6;
+    const IFA_FLAGS: u16 = 8;
+    const IFA_RT_PRIORITY: u16 = 9;
     match request.get(16) {
         Some(&AF_INET) => {}
         // As on a Linux whose devices have IPv6 disabled.
@@ -602,18 +604,21 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
         _ => return Err(EOPNOTSUPP),
     }
     // struct ifaddrmsg: family, prefix, flags, scope, index.
-    let &[_, prefix, _, scope, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
+    let &[_, prefix, short_flags, scope, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
         return Err(EINVAL);
     };
     let index = number(index)?;
     let (mut local, mut peer, mut broadcast, mut label) = (None, None, None, None);
-    let mut lives = true;
+    let (mut lives, mut asked_flags, mut metric) = (true, u32::from(short_flags), 0);
     for (kind, data) in attributes(request, 8, &ADDRESS_POLICY)? {
         match kind {
             IFA_LOCAL => local = Some(v4(data)?),
             IFA_ADDRESS => peer = Some(v4(data)?),
             IFA_BROADCAST => broadcast = Some(v4(data)?).filter(|broadcast| !broadcast.is_unspecified()),
             IFA_LABEL => label = Some(Name::label(data)),
+            // Those that have no room in the header's byte.
+            IFA_FLAGS => asked_flags = number(data)?,
+            IFA_RT_PRIORITY => metric = number(data)?,
             IFA_CACHEINFO => {
                 // struct ifa_cacheinfo: preferred, valid.
                 let (preferred, valid) = (number(data)?, number(&data[4..])?);
@@ -646,6 +651,8 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
         scope,
         broadcast,
         label: label.unwrap_or(known.name),
+        has_no_route: asked_flags & IFA_F_NOPREFIXROUTE != 0,
+        metric,
     };
     let asked = Asked { address, has_local, has_peer: peer.is_some(), has_label: label.is_some() };
     net.act(|stack, now| {
@@ -655,7 +662,7 @@ fn change_address(net: &Arc<Net>, adds: bool, flags: u16, request: &[u8]) -> Res
                 return all.remove_address(index, &found.ok_or(EADDRNOTAVAIL)?);
             }
             match all.add_address(index, address) {
-                Err(EEXIST) if replaces => Ok(()),
+                Err(EEXIST) if replaces => all.set_metric(index, &address),
                 done => done,
             }
         })?;

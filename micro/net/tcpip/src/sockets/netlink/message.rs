@@ -185,12 +185,19 @@ pub struct AddressOf {
     pub label: Name,
     /// Another one of its network came first.
     pub is_secondary: bool,
+    pub has_no_route: bool,
+    pub metric: u32,
 }
+
+/// No route to the network comes with the address.
+pub const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 
 pub fn address(kind: u16, address: &AddressOf, reply: Reply) -> Result<Vec<u8>> {
     const IFA_F_PERMANENT: u32 = 0x80;
     const IFA_CACHEINFO: u16 = 6;
-    let flags = IFA_F_PERMANENT | u32::from(address.is_secondary);
+    const IFA_RT_PRIORITY: u16 = 9;
+    let no_route = if address.has_no_route { IFA_F_NOPREFIXROUTE } else { 0 };
+    let flags = IFA_F_PERMANENT | u32::from(address.is_secondary) | no_route;
     let mut message = reply
         .message(kind)
         .put(&[2, address.prefix, flags as u8, address.scope])
@@ -205,11 +212,11 @@ pub fn address(kind: u16, address: &AddressOf, reply: Reply) -> Result<Vec<u8>> 
     // It is valid and preferred for ever.
     let mut cache = [0; 16];
     cache[..8].fill(0xff);
-    message
-        .attribute(3, &label[..length])
-        .attribute(8, &flags.to_ne_bytes())
-        .attribute(IFA_CACHEINFO, &cache)
-        .finish()
+    message = message.attribute(3, &label[..length]).attribute(8, &flags.to_ne_bytes());
+    if address.metric != 0 {
+        message = message.attribute(IFA_RT_PRIORITY, &address.metric.to_ne_bytes());
+    }
+    message.attribute(IFA_CACHEINFO, &cache).finish()
 }
 
 /// `::1`, the only address of AF_INET6.

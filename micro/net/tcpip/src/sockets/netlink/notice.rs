@@ -37,6 +37,8 @@ pub fn shown(index: u32, address: &Address) -> AddressOf {
         broadcast: address.broadcast,
         label: address.label,
         is_secondary: false,
+        has_no_route: address.has_no_route,
+        metric: address.metric,
     }
 }
 
