@@ -185,6 +185,15 @@ fn filters_of_system_calls_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn children_and_their_descriptors_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "numbers are given to children by root") {
+        return;
+    }
+    nearly_the_same_by_reason("children", &[("0", 4)], "3000");
+}
+
+#[test]
 fn calls_with_arguments_that_make_no_sense_are_refused_as_on_linux() {
     let is_user = !rustix::process::geteuid().is_root();
     if is_skipped(is_user, "what only root may do is asked by root") {

@@ -136,19 +136,19 @@ pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
     // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
     let (flags, exit_signal) = (field(0), field(4));
     let (stack, stack_size) = (field(5), field(6));
-    if (stack == 0) != (stack_size == 0) || flags & !(KNOWN | NAMESPACES) != 0 || exit_signal > SIGNALS as u64
-    {
+    let (set_tid, count) = (field(8), field(9));
+    if (set_tid == 0) != (count == 0) || count > MAX_NUMBERS || exit_signal > SIGNALS as u64 {
+        return Err(EINVAL);
+    }
+    // Before flags and stack are looked at.
+    let numbers =
+        if count == 0 { Vec::new() } else { UserPtr::<i32>::new(set_tid).read_vec(count as usize)? };
+    if (stack == 0) != (stack_size == 0) || flags & !(KNOWN | NAMESPACES) != 0 {
         return Err(EINVAL);
     }
     if flags & (CLONE_THREAD | CLONE_PARENT) != 0 && exit_signal != 0 {
         return Err(EINVAL);
     }
-    let (set_tid, count) = (field(8), field(9));
-    if (set_tid == 0) != (count == 0) || count > MAX_NUMBERS {
-        return Err(EINVAL);
-    }
-    let numbers =
-        if count == 0 { Vec::new() } else { UserPtr::<i32>::new(set_tid).read_vec(count as usize)? };
     let wanted = Wanted {
         flags,
         stack: if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(EINVAL)? },

@@ -125,9 +125,10 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let process = process_or_directory(call.int(0))?;
-    check_alive(&process)?;
+    // What is wrong with the signal comes before that there is nobody to get it.
+    let is_alive = check_alive(&process);
     // Signals go into namespaces, not out of them.
-    if process.pid.here() == 0 {
+    if is_alive.is_ok() && process.pid.here() == 0 {
         return Err(EINVAL);
     }
     let signal = call.int(1);
@@ -146,6 +147,7 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
             SigInfo::from_process(signal, SI_USER, sender.pid.seen_by(&process), process.shown_user(uid))
         }
     };
+    is_alive?;
     signals::send(&process, signal, |_| info)
 }
 

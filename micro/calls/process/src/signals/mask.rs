@@ -3,7 +3,7 @@
 
 use abi::{Result, errno::*};
 use task::call::Call;
-use task::signals::{self, check_set_size, while_waiting_for, *};
+use task::signals::{self, action::SIG_DFL, check_set_size, while_waiting_for, *};
 use task::time::duration;
 use task::wait::{self, RESTART_NO_HANDLER};
 
@@ -77,6 +77,14 @@ pub fn rt_sigtimedwait(call: &mut Call<'_>) -> Result<usize> {
     let mut taken = signals::take(&task, wanted);
     let mut in_time = true;
     if taken.is_none() {
+        // What ends the process at once is not kept by anybody who waits for it without having blocked it (Linux' complete_signal).
+        let ends = |signal: &i32| {
+            task.process.signals.action(*signal).handler == SIG_DFL
+                && default_action(*signal) == DefaultAction::Terminate
+        };
+        let unblocked = wanted & !task.signals.blocked();
+        let fatal = (1..=SIGNALS).filter(|signal| unblocked & bit(*signal) != 0).filter(ends);
+        let wanted = wanted & !fatal.fold(0, |set, signal| set | bit(signal));
         while_waiting_for(&task, wanted, || {
             in_time = !wait::sleep_until(deadline);
             taken = signals::take(&task, wanted);
