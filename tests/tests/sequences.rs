@@ -28,6 +28,11 @@ const NATIVELY: &str = "set -e
     mount -n --move . /
     exec chroot . /program \"$@\"";
 
+/// What is asked natively takes root: `why`.
+fn is_skipped_without_root(why: &str) -> bool {
+    is_skipped(!rustix::process::geteuid().is_root(), why)
+}
+
 fn natively(program: &str, words: &[&str], folder: &str) -> Option<String> {
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -97,8 +102,7 @@ fn compare(what: &str, native: &str, here: &str, most: usize) {
 
 #[test]
 fn names_and_descriptors_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {
+    if is_skipped_without_root("what chown(2) and mknod(2) answer natively is asked by root") {
         return;
     }
     nearly_the_same("files", &[("0", 3)], "4000");
@@ -106,8 +110,7 @@ fn names_and_descriptors_answer_random_calls_as_on_linux() {
 
 #[test]
 fn names_and_descriptors_of_a_volume_answer_random_calls_as_on_the_host() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what chown(2) answers natively is asked by root") {
+    if is_skipped_without_root("what chown(2) answers natively is asked by root") {
         return;
     }
     let unilith = Unilith::new();
@@ -127,8 +130,7 @@ fn names_and_descriptors_of_a_volume_answer_random_calls_as_on_the_host() {
 
 #[test]
 fn identities_and_capabilities_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what root gives up natively is asked by root") {
+    if is_skipped_without_root("what root gives up natively is asked by root") {
         return;
     }
     nearly_the_same_by_reason("identities", &[("0", 2)], "4000");
@@ -136,8 +138,7 @@ fn identities_and_capabilities_answer_random_calls_as_on_linux() {
 
 #[test]
 fn objects_shared_by_key_or_name_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "three users are tried natively by root") {
+    if is_skipped_without_root("three users are tried natively by root") {
         return;
     }
     nearly_the_same_by_reason("ipc", &[("0", 1), ("1", 1), ("2", 1), ("3", 1)], "3000");
@@ -145,8 +146,7 @@ fn objects_shared_by_key_or_name_answer_random_calls_as_on_linux() {
 
 #[test]
 fn watched_files_tell_of_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {
+    if is_skipped_without_root("what chown(2) and mknod(2) answer natively is asked by root") {
         return;
     }
     nearly_the_same_by_reason("watches", &[("0", 5)], "4000");
@@ -159,8 +159,7 @@ fn signals_and_timers_of_a_thread_answer_random_calls_as_on_linux() {
 
 #[test]
 fn limits_priorities_and_settings_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "root natively becomes another user") {
+    if is_skipped_without_root("root natively becomes another user") {
         return;
     }
     nearly_the_same_by_reason("settings", &[("0", 1), ("1", 1)], "4000");
@@ -168,8 +167,7 @@ fn limits_priorities_and_settings_answer_random_calls_as_on_linux() {
 
 #[test]
 fn what_execve_is_given_runs_or_is_refused_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "scripts are run natively by another user") {
+    if is_skipped_without_root("scripts are run natively by another user") {
         return;
     }
     nearly_the_same_by_reason("executables", &[("0", 8), ("1", 1)], "2000");
@@ -177,8 +175,7 @@ fn what_execve_is_given_runs_or_is_refused_as_on_linux() {
 
 #[test]
 fn filters_of_system_calls_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what only root may filter is asked by root") {
+    if is_skipped_without_root("what only root may filter is asked by root") {
         return;
     }
     nearly_the_same_by_reason("filters", &[("0", 2)], "800");
@@ -186,8 +183,7 @@ fn filters_of_system_calls_answer_random_calls_as_on_linux() {
 
 #[test]
 fn children_and_their_descriptors_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "numbers are given to children by root") {
+    if is_skipped_without_root("numbers are given to children by root") {
         return;
     }
     nearly_the_same_by_reason("children", &[("0", 4)], "3000");
@@ -195,8 +191,7 @@ fn children_and_their_descriptors_answer_random_calls_as_on_linux() {
 
 #[test]
 fn calls_with_arguments_that_make_no_sense_are_refused_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what only root may do is asked by root") {
+    if is_skipped_without_root("what only root may do is asked by root") {
         return;
     }
     nearly_the_same_by_reason("arguments", &[("0", 5)], "3000");
@@ -204,8 +199,7 @@ fn calls_with_arguments_that_make_no_sense_are_refused_as_on_linux() {
 
 #[test]
 fn descriptors_and_where_they_lead_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {
+    if is_skipped_without_root("what chown(2) and mknod(2) answer natively is asked by root") {
         return;
     }
     nearly_the_same_by_reason("descriptors", &[("0", 5)], "4000");
@@ -218,8 +212,7 @@ fn memory_answers_random_calls_as_on_linux() {
 
 #[test]
 fn mounts_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "other mount namespaces are entered natively by root") {
+    if is_skipped_without_root("other mount namespaces are entered natively by root") {
         return;
     }
     nearly_the_same_by_reason("mounts", &[("0", 8)], "4000");
@@ -227,8 +220,7 @@ fn mounts_answer_random_calls_as_on_linux() {
 
 #[test]
 fn mounts_by_descriptors_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what may be mounted natively is asked by root") {
+    if is_skipped_without_root("what may be mounted natively is asked by root") {
         return;
     }
     nearly_the_same_by_reason("mount_objects", &[("0", 3)], "4000");
@@ -236,8 +228,7 @@ fn mounts_by_descriptors_answer_random_calls_as_on_linux() {
 
 #[test]
 fn unions_of_directories_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "attributes of `trusted.` are set natively by root") {
+    if is_skipped_without_root("attributes of `trusted.` are set natively by root") {
         return;
     }
     nearly_the_same_by_a_part("overlays", &[("0", 3), ("1", 3), ("2", 3)], "3000");
@@ -251,8 +242,7 @@ fn processes_answer_random_calls_as_on_linux() {
 /// Numbers of namespaces that are gone are given out again natively, so that a new one may look like an old one.
 #[test]
 fn namespaces_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "root natively makes namespaces and maps of all kinds") {
+    if is_skipped_without_root("root natively makes namespaces and maps of all kinds") {
         return;
     }
     nearly_the_same_by_reason("namespaces", &[("0", 10)], "3000");
@@ -261,8 +251,7 @@ fn namespaces_answer_random_calls_as_on_linux() {
 /// The names of threads are written by whoever may write to their files, there by all threads of the process.
 #[test]
 fn interfaces_addresses_routes_and_rules_answer_random_calls_of_netlink_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "root: limits of what a user's namespaces may") {
+    if is_skipped_without_root("root: limits of what a user's namespaces may") {
         return;
     }
     nearly_the_same_by_a_part("netlink", &[("0", 3), ("1", 25), ("2", 20)], "3000");
@@ -270,8 +259,7 @@ fn interfaces_addresses_routes_and_rules_answer_random_calls_of_netlink_as_on_li
 
 #[test]
 fn threads_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "what root gives up natively is asked by root") {
+    if is_skipped_without_root("what root gives up natively is asked by root") {
         return;
     }
     nearly_the_same("threads", &[("0", 6)], "3000");
@@ -280,8 +268,7 @@ fn threads_answer_random_calls_as_on_linux() {
 /// A key that nothing holds any more is natively there until no processor sees the credentials that held it.
 #[test]
 fn keys_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "root natively maps the users of a namespace") {
+    if is_skipped_without_root("root natively maps the users of a namespace") {
         return;
     }
     nearly_the_same_by_a_part("keys", &[("0", 30)], "800");
@@ -301,8 +288,7 @@ fn futexes_answer_random_calls_as_on_linux() {
 
 #[test]
 fn access_control_lists_answer_random_calls_as_on_linux() {
-    let is_user = !rustix::process::geteuid().is_root();
-    if is_skipped(is_user, "root natively becomes other users") {
+    if is_skipped_without_root("root natively becomes other users") {
         return;
     }
     nearly_the_same_by_reason("acls", &[("0", 2)], "6000");
