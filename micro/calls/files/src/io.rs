@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and writing: read, write, their vectored and positioned forms, lseek.
 
-use abi::{Events, Result, errno::*};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType};
 use api_user::{Sink, Source, read_iovec};
@@ -173,57 +173,67 @@ pub fn has_written(result: Result<usize>) -> Result<usize> {
     result
 }
 
-/// What is wrong with the descriptor comes before what is wrong with the memory.
-fn check_read(description: &Description) -> Result<()> {
-    match description.may_read() {
-        true if description.file().can_read() => Ok(()),
-        true => Err(EINVAL),
-        false => Err(EBADF),
-    }
+/// `error` about memory, or that of a file which cannot be read at all, which comes before it. Asked only where something is wrong: a
+/// file answers itself otherwise.
+fn unless_unreadable(description: &Description, error: Errno) -> Errno {
+    if description.file().can_read() { error } else { EINVAL }
 }
 
-fn check_write(description: &Description) -> Result<()> {
-    match description.may_write() {
-        true if description.file().can_write() => Ok(()),
-        true => Err(EINVAL),
-        false => Err(EBADF),
-    }
+/// The same of one that cannot be written.
+fn unless_unwritable(description: &Description, error: Errno) -> Errno {
+    if description.file().can_write() { error } else { EINVAL }
 }
 
 pub fn read(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    check_read(&description)?;
-    has_read(read_from(&description, &mut Sink::user(call.arg(1), call.size(2))?))
+    if !description.may_read() {
+        return Err(EBADF);
+    }
+    let to = Sink::user(call.arg(1), call.size(2));
+    has_read(read_from(&description, &mut to.map_err(|e| unless_unreadable(&description, e))?))
 }
 
 pub fn write(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    check_write(&description)?;
-    has_written(write_to(&description, &mut Source::user(call.arg(1), call.size(2))?))
+    if !description.may_write() {
+        return Err(EBADF);
+    }
+    let from = Source::user(call.arg(1), call.size(2));
+    has_written(write_to(&description, &mut from.map_err(|e| unless_unwritable(&description, e))?))
 }
 
 /// How many pieces: Linux keeps 32 bits of it.
-fn count_of_pieces(call: &Call<'_>) -> usize {
+pub fn count_of_pieces(call: &Call<'_>) -> usize {
     call.uint(2) as usize
 }
 
 pub fn readv(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    check_read(&description)?;
-    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
+    if !description.may_read() {
+        return Err(EBADF);
+    }
+    let segments = read_iovec(call.arg(1), count_of_pieces(call));
+    let segments = segments.map_err(|e| unless_unreadable(&description, e))?;
     let mut to = Sink::vectored(&segments);
     // Of nothing to read no file is asked.
-    let result = if to.remaining() == 0 { Ok(0) } else { read_from(&description, &mut to) };
+    let result = match to.remaining() {
+        0 if !description.file().can_read() => Err(EINVAL),
+        0 => Ok(0),
+        _ => read_from(&description, &mut to),
+    };
     has_read_pieces(&description, result)
 }
 
 pub fn writev(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
-    check_write(&description)?;
-    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
+    if !description.may_write() {
+        return Err(EBADF);
+    }
+    let segments = read_iovec(call.arg(1), count_of_pieces(call));
+    let segments = segments.map_err(|e| unless_unwritable(&description, e))?;
     let mut from = Source::vectored(&segments);
     if from.remaining() == 0 {
-        return Ok(0);
+        return if description.file().can_write() { Ok(0) } else { Err(EINVAL) };
     }
     has_written(write_to(&description, &mut from))
 }

@@ -2,7 +2,7 @@
 //! Moving bytes from descriptor to descriptor without a detour through the program: sendfile, splice, tee,
 //! vmsplice, copy_file_range.
 
-use crate::io::{SIGPIPE, has_read, has_written, read_from, write_at, write_to};
+use crate::io::{SIGPIPE, count_of_pieces, has_read, has_written, read_from, write_at, write_to};
 use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -419,7 +419,7 @@ pub fn vmsplice(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_read() && !description.may_write() {
         return Err(EBADF);
     }
-    let segments = read_iovec(call.arg(1), call.uint(2) as usize)?;
+    let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
     if segments.iter().all(|s| s.length == 0) {
         return Ok(0);
     }
