@@ -190,6 +190,11 @@ fn children_and_their_descriptors_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn rings_of_requests_answer_random_submissions_as_on_linux() {
+    nearly_the_same_by_a_part("rings", &[("0", 15), ("1", 15)], "1200");
+}
+
+#[test]
 fn calls_with_arguments_that_make_no_sense_are_refused_as_on_linux() {
     if is_skipped_without_root("what only root may do is asked by root") {
         return;

@@ -248,6 +248,16 @@ pub fn splice_at(
     splice_between(from, to, offsets.map(Offset::Value), count, flags)
 }
 
+/// What splice_at or, of two pipes, tee_between answers without looking at what there is to be moved (io_uring, which waits for that
+/// after this).
+#[cfg(feature = "io_uring")]
+pub fn check_transfer(from: &Description, to: &Description, offsets: [u64; 2], is_tee: bool) -> Result<()> {
+    match is_tee {
+        true => tee_ends(from, to).map(|_| ()),
+        false => check_splice(from, to, offsets.map(Offset::Value)),
+    }
+}
+
 /// As splice(2), with descriptions.
 fn splice_between(
     from: &Description,
@@ -257,24 +267,10 @@ fn splice_between(
     flags: u32,
 ) -> Result<usize> {
     let count = count.min(LIMIT);
-    let (source, target) = (pipe_end(from), pipe_end(to));
+    check_splice(from, to, [from_at, to_at])?;
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
-    if source.is_some() && !from_at.is_none() || target.is_some() && !to_at.is_none() {
-        return Err(ESPIPE);
-    }
-    to_at.check()?;
-    from_at.check()?;
-    if !from.may_read() || !to.may_write() {
-        return Err(EBADF);
-    }
-    match (source, target) {
-        (None, None) => Err(EINVAL),
-        (Some(_), None) if !can_be_spliced(to)? => Err(EINVAL),
-        (Some(a), Some(b)) if Arc::ptr_eq(a.pipe(), b.pipe()) => Err(EINVAL),
+    match (pipe_end(from), pipe_end(to)) {
         (Some(source), _) => {
-            if to.flags() & O_APPEND != 0 && to.is_seekable() {
-                return Err(EINVAL);
-            }
             let mut position = to_at.position(to).map_err(without_place)?;
             position.check(to, count)?;
             let n = splice_out(from, source, to, &mut position, count, nonblocking)?;
@@ -288,6 +284,27 @@ fn splice_between(
             position.store()?;
             Ok(n)
         }
+        (None, None) => Err(EINVAL),
+    }
+}
+
+/// Whether splice(2) between the two makes sense at all, whatever there is to be moved.
+fn check_splice(from: &Description, to: &Description, [from_at, to_at]: [Offset; 2]) -> Result<()> {
+    let (source, target) = (pipe_end(from), pipe_end(to));
+    if source.is_some() && !from_at.is_none() || target.is_some() && !to_at.is_none() {
+        return Err(ESPIPE);
+    }
+    to_at.check()?;
+    from_at.check()?;
+    if !from.may_read() || !to.may_write() {
+        return Err(EBADF);
+    }
+    match (source, target) {
+        (None, None) => Err(EINVAL),
+        (Some(_), None) if !can_be_spliced(to)? => Err(EINVAL),
+        (Some(a), Some(b)) if Arc::ptr_eq(a.pipe(), b.pipe()) => Err(EINVAL),
+        (Some(_), _) if to.flags() & O_APPEND != 0 && to.is_seekable() => Err(EINVAL),
+        _ => Ok(()),
     }
 }
 
@@ -390,12 +407,8 @@ pub fn tee(call: &mut Call<'_>) -> Result<usize> {
     tee_between(&*files::get(call.int(0))?, &*files::get(call.int(1))?, call.size(2), flags)
 }
 
-/// As tee(2), with descriptions.
-pub fn tee_between(from: &Description, to: &Description, count: usize, flags: u32) -> Result<usize> {
-    let count = count.min(CHUNK);
-    if count == 0 {
-        return Ok(0);
-    }
+/// The pipe that tee(2) copies from, where both are pipes.
+fn tee_ends<'a>(from: &'a Description, to: &Description) -> Result<&'a PipeEnd> {
     if !from.may_read() || !to.may_write() {
         return Err(EBADF);
     }
@@ -403,6 +416,16 @@ pub fn tee_between(from: &Description, to: &Description, count: usize, flags: u3
     if Arc::ptr_eq(source.pipe(), target.pipe()) {
         return Err(EINVAL);
     }
+    Ok(source)
+}
+
+/// As tee(2), with descriptions.
+pub fn tee_between(from: &Description, to: &Description, count: usize, flags: u32) -> Result<usize> {
+    let count = count.min(CHUNK);
+    if count == 0 {
+        return Ok(0);
+    }
+    let source = tee_ends(from, to)?;
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
     let mut bytes = buffer(count)?;
     let n = on_pipe(from, nonblocking, Events::IN, || source.peek(&mut Sink::kernel(&mut bytes)))?;

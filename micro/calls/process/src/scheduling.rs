@@ -9,7 +9,8 @@ use api_alloc::Reserve;
 use api_sched::policy::ROUND_ROBIN_MS;
 use api_user::UserPtr;
 use task::call::Call;
-use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
+use task::identity::capabilities::CAP_SYS_NICE;
+use task::io_priority;
 use task::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
 use task::pids::Pid;
 use task::process::Process;
@@ -376,49 +377,10 @@ pub fn setpriority(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
-const IO_CLASS_SHIFT: u32 = 13;
-
-/// Classes of ioprio_set(2).
-mod io_class {
-    pub const NONE: u32 = 0;
-    pub const REAL_TIME: u32 = 1;
-    pub const BEST_EFFORT: u32 = 2;
-    pub const IDLE: u32 = 3;
-}
-
-fn check_io_priority(priority: u32) -> Result<()> {
-    let may_be_real_time = || may_raise() || task::current().credentials().lock().can(CAP_SYS_ADMIN);
-    match io_class(priority) {
-        io_class::REAL_TIME if !may_be_real_time() => Err(EPERM),
-        io_class::REAL_TIME | io_class::BEST_EFFORT | io_class::IDLE => Ok(()),
-        // The level: above it are hints for a device.
-        io_class::NONE if priority & 7 == 0 => Ok(()),
-        _ => Err(EINVAL),
-    }
-}
-
-fn io_class(priority: u32) -> u32 {
-    priority >> IO_CLASS_SHIFT & 7
-}
-
-/// What counts for a thread that asked for nothing: its policy and nice value (ioprio_set(2)).
-fn effective_io_priority(s: &Scheduling) -> u32 {
-    if io_class(s.io_priority) != io_class::NONE {
-        return s.io_priority;
-    }
-    let class = match s.policy {
-        SCHED_IDLE => io_class::IDLE,
-        _ if s.is_real_time() => io_class::REAL_TIME,
-        _ => io_class::BEST_EFFORT,
-    };
-    let level = (s.nice + 20) as u32 / 5;
-    class << IO_CLASS_SHIFT | level
-}
-
 /// ioprio_set(2).
 pub fn ioprio_set(call: &mut Call<'_>) -> Result<usize> {
     let priority = call.uint(2);
-    check_io_priority(priority)?;
+    io_priority::check(priority)?;
     let tasks = those(call.int(0), call.int(1), IO_KINDS)?;
     if tasks.is_empty() {
         return Err(ESRCH);
@@ -435,7 +397,7 @@ pub fn ioprio_get(call: &mut Call<'_>) -> Result<usize> {
     let tasks = those(call.int(0), call.int(1), IO_KINDS)?;
     let of = |task: &Arc<Task>| {
         let scheduling = *task.scheduling.lock();
-        if call.int(0) == IO_KINDS[0] { scheduling.io_priority } else { effective_io_priority(&scheduling) }
+        if call.int(0) == IO_KINDS[0] { scheduling.io_priority } else { io_priority::effective(&scheduling) }
     };
     // Better classes and levels have lower numbers.
     tasks.iter().map(of).min().map(|best| best as usize).ok_or(ESRCH)
@@ -454,10 +416,10 @@ mod tests {
     #[test]
     fn disk_priorities_follow_nice_values() {
         let of = |policy: u32, priority: u32| Scheduling { policy, priority, ..Scheduling::default() };
-        assert_eq!(effective_io_priority(&of(SCHED_OTHER, 0)), 2 << 13 | 4);
-        assert_eq!(effective_io_priority(&of(SCHED_FIFO, 1)), 1 << 13 | 4);
+        assert_eq!(io_priority::effective(&of(SCHED_OTHER, 0)), 2 << 13 | 4);
+        assert_eq!(io_priority::effective(&of(SCHED_FIFO, 1)), 1 << 13 | 4);
         assert_eq!(
-            effective_io_priority(&Scheduling { io_priority: 3 << 13, ..of(SCHED_OTHER, 0) }),
+            io_priority::effective(&Scheduling { io_priority: 3 << 13, ..of(SCHED_OTHER, 0) }),
             3 << 13
         );
     }

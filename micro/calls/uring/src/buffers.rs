@@ -264,6 +264,9 @@ pub fn prepare(sqe: &Sqe) -> Result<()> {
     if !provides {
         return Ok(());
     }
+    if sqe.length == 0 {
+        return Err(EINVAL);
+    }
     let bytes = count.checked_mul(u64::from(sqe.length)).ok_or(EOVERFLOW)?;
     let end = sqe.address.checked_add(bytes).ok_or(EOVERFLOW)?;
     if !range_is_user(sqe.address, end - sqe.address) {

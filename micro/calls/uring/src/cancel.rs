@@ -67,18 +67,19 @@ pub fn cancel(
 ) -> Result<usize> {
     let all = wanted.flags & (ALL | ANY) != 0;
     let by_name = wanted.flags & (FD | ANY) == 0;
-    let mut from = if by_name { (wanted.user_data, 0) } else { (0, 0) };
+    // The newest first, as Linux.
+    let (first, mut to) = match by_name {
+        true => ((wanted.user_data, 0), (wanted.user_data, u64::MAX)),
+        false => ((0, 0), (u64::MAX, u64::MAX)),
+    };
     let (mut count, mut is_running) = (0, false);
     loop {
         let next = {
             let requests = ring.requests.lock();
-            requests.waiting.range(from..).next().map(|(key, request)| (*key, request.clone()))
+            requests.waiting.range(first..to).next_back().map(|(key, request)| (*key, request.clone()))
         };
         let Some((key, request)) = next else { break };
-        if by_name && key.0 != wanted.user_data {
-            break;
-        }
-        from = (key.0, key.1.saturating_add(1));
+        to = key;
         if !wanted.is(&request) || except.is_some_and(|e| core::ptr::eq(e, &*request)) || !filter(&request) {
             continue;
         }

@@ -18,7 +18,7 @@ const ADD_LEVEL: u32 = 1 << 3;
 
 fn interest(events: u32) -> u32 {
     // Flags of epoll that say how to wait, and bits that are no events.
-    events & 0xffff | (Events::ERR | Events::HUP).0
+    events & 0xffff | (Events::ERR | Events::HUP | Events::RDHUP).0
 }
 
 pub fn prepare_add(request: &Request) -> Result<()> {
@@ -61,6 +61,9 @@ pub fn add(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
         }
         if ready != 0 && !run::post_more(ring, request, ready as i32, 0) {
             return Outcome::Done(ready as i32, 0);
+        }
+        if description.file().wait_queue().is_none() {
+            return Outcome::error(EINVAL);
         }
         // The queue is told all events: an update may ask for others.
         let armed = run::arm(ring, request).and_then(|()| request.watch(&description, Events::ALL));

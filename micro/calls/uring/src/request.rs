@@ -4,6 +4,7 @@
 //! Requests that wait hang on a file's wait queue or on a timer. A wake-up only notes that the request is ready ([`Ring::is_ready`]);
 //! it goes on in a thread of the process that submitted it, for that has the memory which the request means.
 
+use super::ops;
 use super::ring::Ring;
 use super::tag::Tag;
 use abi::{Errno, Events, Result};
@@ -202,7 +203,12 @@ impl Request {
 }
 
 impl Waiter for Request {
-    fn wake(&self, _: Events) {
+    fn wake(&self, events: Events) {
+        // A poll hangs on the queue for all events, of which an update may ask for others.
+        if self.sqe.opcode == ops::POLL_ADD && !events.intersects(Events(self.events.load(Ordering::Relaxed)))
+        {
+            return;
+        }
         if self.change(State::Armed, State::Ready)
             && let (Some(ring), Some(me)) = (self.ring.upgrade(), self.me.upgrade())
         {

@@ -24,6 +24,14 @@ use ordered::Map;
 use task::process::{Credentials, Process};
 use uring::{Cqe, Params, Rings, SETUP_DEFER_TASKRUN, SETUP_R_DISABLED, SETUP_TASKRUN_FLAG, SQ_TASKRUN};
 
+/// A link that waits for what was submitted before it.
+pub struct Drained {
+    pub head: Arc<Request>,
+    pub length: usize,
+    /// It has IOSQE_IO_DRAIN itself, or follows a link with that in its middle.
+    pub drains: bool,
+}
+
 /// Requests that wait, and what they wait for.
 #[derive(Default)]
 pub struct Requests {
@@ -31,8 +39,10 @@ pub struct Requests {
     pub waiting: Map<(u64, u64), Arc<Request>>,
     /// Those that are ready for a thread that enters the kernel for this ring. There is room for all that wait.
     pub ready: VecDeque<Arc<Request>>,
-    /// Heads of links behind one that waits until everything before it is done (IOSQE_IO_DRAIN), each with the length of its link.
-    pub drained: VecDeque<(Arc<Request>, usize)>,
+    /// Links behind one that waits until everything before it is done (IOSQE_IO_DRAIN).
+    pub drained: VecDeque<Drained>,
+    /// The last one that was taken from there waited for nothing of its own: others like it start beside it.
+    pub drained_flow: bool,
     /// Heads of what goes on after a cancelled request (IOSQE_IO_HARDLINK).
     pub resumed: VecDeque<Arc<Request>>,
     /// Timeouts by the number of completions that they wait for.
@@ -46,6 +56,8 @@ pub struct Requests {
     pub cannot_drain: bool,
     /// Completions, but for those of timeouts.
     pub completed: u64,
+    /// Completions in the course of a submission, which timeouts count at its end (as Linux, which posts them then).
+    pub batched: u64,
     /// Timeouts that are done: each ends a wait for completions.
     pub timeouts: u64,
 }
@@ -315,12 +327,12 @@ impl Ring {
             let mut requests = self.requests.lock();
             let all = core::mem::take(&mut requests.drained);
             let (gone, stay): (VecDeque<_>, VecDeque<_>) =
-                all.into_iter().partition(|(request, _)| is_meant(request));
+                all.into_iter().partition(|waiting| is_meant(&waiting.head));
             requests.drained = stay;
             gone
         };
-        for (request, _) in drained {
-            super::run::drop_link(self, &request);
+        for waiting in drained {
+            super::run::drop_link(self, &waiting.head);
         }
         let mut from = (0, 0);
         loop {

@@ -8,7 +8,7 @@ use super::buffers;
 use super::files;
 use super::ops::{self, Outcome};
 use super::request::{CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State, Stored};
-use super::ring::Ring;
+use super::ring::{Drained, Ring};
 use super::timeout;
 use super::worker;
 use abi::{Errno, Events, Result, errno::*};
@@ -48,10 +48,12 @@ pub fn queue(ring: &Arc<Ring>, head: Arc<Request>) {
         let mut requests = ring.requests.lock();
         let drains = head.has(IO_DRAIN) || in_middle || requests.drains_next;
         requests.drains_next = in_middle;
-        let waits = !requests.drained.is_empty() || drains && requests.started > 0;
+        // What was refused is told at once.
+        let waits = head.refused.load(Ordering::Relaxed) == 0
+            && (!requests.drained.is_empty() || drains && requests.started > 0);
         if waits {
             match requests.drained.reserve_fallibly(1) {
-                Ok(()) => requests.drained.push_back((head.clone(), length)),
+                Ok(()) => requests.drained.push_back(Drained { head: head.clone(), length, drains }),
                 Err(_) => head.refused.store(ENOMEM.0 as u32, Ordering::Relaxed),
             }
         }
@@ -89,15 +91,17 @@ fn next_of_all(ring: &Ring) -> Option<Arc<Request>> {
     if let Some(resumed) = requests.resumed.pop_front() {
         return Some(resumed);
     }
-    let drains =
-        |head: &Request| head.has(IO_DRAIN) || head.inner.lock().links.iter().any(|r| r.has(IO_DRAIN));
-    let may_start = requests.drained.front().is_some_and(|(head, _)| requests.started == 0 || !drains(head));
+    let may_start = requests
+        .drained
+        .front()
+        .is_some_and(|first| requests.started == 0 || requests.drained_flow && !first.drains);
     if !may_start {
         return None;
     }
-    let (head, length) = requests.drained.pop_front()?;
-    requests.started += length;
-    Some(head)
+    let next = requests.drained.pop_front()?;
+    requests.drained_flow = !next.drains && !requests.drained.is_empty();
+    requests.started += next.length;
+    Some(next.head)
 }
 
 /// Starts a request, and then whatever may start because of it.
@@ -105,6 +109,13 @@ pub fn run(ring: &Arc<Ring>, first: Arc<Request>) {
     let mut now = Some(first);
     while let Some(request) = now {
         now = start(ring, &request).or_else(|| next(ring));
+    }
+}
+
+/// Starts what may start now: what is linked behind a request that another one ended, for instance.
+pub fn run_rest(ring: &Arc<Ring>) {
+    if let Some(first) = next(ring) {
+        run(ring, first);
     }
 }
 
@@ -180,7 +191,7 @@ fn go_on(ring: &Arc<Ring>, request: &Arc<Request>) -> Option<Arc<Request>> {
         _ => Ok(()),
     };
     if let Err(e) = read.and_then(|()| assign_file(ring, request)) {
-        return finish(ring, request, error(e), 0);
+        return end(ring, request, error(e), 0, true);
     }
     let mut is_first = true;
     loop {
@@ -246,6 +257,11 @@ pub fn post_more(ring: &Ring, request: &Request, result: i32, flags: u32) -> boo
 
 /// Completes the request and gives back what is linked behind it.
 pub fn finish(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32) -> Option<Arc<Request>> {
+    end(ring, request, result, flags, ops::has_failed(request, result))
+}
+
+/// As [`finish`]; the caller says whether it failed, with which what is linked behind it does not start.
+fn end(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32, failed: bool) -> Option<Arc<Request>> {
     request.set(State::Done);
     request.leave();
     ring.remove(request);
@@ -256,19 +272,21 @@ pub fn finish(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32) -> O
     };
     drop(file);
     let refused = request.refused.load(Ordering::Relaxed) != 0;
-    let failed = refused || ops::has_failed(request, result);
+    let failed = refused || failed;
     ring.requests.lock().started -= 1;
     // A linked timeout never fails: what becomes of it is a matter of the other request's.
-    let is_told = failed && request.sqe.opcode != ops::LINK_TIMEOUT;
+    let is_told = refused || failed && request.sqe.opcode != ops::LINK_TIMEOUT;
+    let is_timeout = request.sqe.opcode == ops::TIMEOUT && !refused;
+    if is_timeout {
+        ring.requests.lock().timeouts += 1;
+    }
     if is_told || !request.has(CQE_SKIP) {
         ring.post(request.user_data(), result, flags);
+        if !is_timeout {
+            count(ring);
+        }
     }
     drop(tags);
-    match request.sqe.opcode {
-        ops::TIMEOUT => ring.requests.lock().timeouts += 1,
-        ops::LINK_TIMEOUT => {}
-        _ => count(ring),
-    }
     if let Some(timeout) = timeout::release(request) {
         end_linked(ring, &timeout, ECANCELED, timeout.has(CQE_SKIP));
     }
@@ -294,6 +312,7 @@ fn end_linked(ring: &Ring, request: &Arc<Request>, e: Errno, skips: bool) {
     let refused = request.refused.load(Ordering::Relaxed);
     if !skips {
         ring.post(request.user_data(), error(if refused != 0 { Errno(refused as _) } else { e }), 0);
+        count(ring);
     }
 }
 
@@ -331,17 +350,22 @@ pub fn abandon(ring: &Ring, head: &Arc<Request>, e: Errno) {
 
 /// One more completion: timeouts that waited for it are due.
 fn count(ring: &Ring) {
-    let completed = {
+    ring.requests.lock().batched += 1;
+    if ring.submits.load(Ordering::SeqCst) == 0 {
+        end_batch(ring);
+    }
+}
+
+/// Completions count from now on, and timeouts that waited for them are due.
+pub fn end_batch(ring: &Ring) {
+    {
         let mut requests = ring.requests.lock();
-        requests.completed += 1;
-        if requests.by_count.is_empty() {
-            return;
-        }
-        requests.completed
-    };
+        requests.completed += core::mem::take(&mut requests.batched);
+    }
     loop {
         let due = {
             let mut requests = ring.requests.lock();
+            let completed = requests.completed;
             match requests.by_count.first_key_value() {
                 Some(((target, _), _)) if *target <= completed => {
                     requests.by_count.pop_first().map(|(_, request)| request)

@@ -18,6 +18,7 @@ use descriptors::Description;
 const O_CLOEXEC: u32 = 0o2000000;
 const O_NONBLOCK: u32 = 0o4000;
 const SOCK_TYPE: u32 = 0xf;
+const MSG_PEEK: u32 = 2;
 const MSG_DONTWAIT: u32 = 0x40;
 const MSG_TRUNC: u32 = 0x20;
 const MSG_WAITALL: u32 = 0x100;
@@ -218,20 +219,31 @@ fn receive(ring: &Arc<Ring>, request: &Arc<Request>, description: &Arc<Descripti
     loop {
         let outcome = receive_one(ring, request, description);
         let Outcome::Done(result, flags) = outcome else { return outcome };
+        let more = if result >= 0 { more(description) } else { 0 };
         // The end of a stream, an error or a full ring end a request for many.
         if !is_many
             || result <= 0
             || flags & ENDED != 0
-            || !run::post_more(ring, request, result, flags | more(description))
+            || !run::post_more(ring, request, result, flags | more)
         {
-            return Outcome::Done(result, flags & !ENDED | more(description));
+            return Outcome::Done(result, flags & !ENDED | more);
+        }
+        // Where nothing is there no buffer is needed.
+        if more == 0 {
+            return Outcome::Wait(description.clone(), Events::READABLE);
         }
     }
 }
 
-/// There is more to read already: IORING_CQE_F_SOCK_NONEMPTY.
-fn more(description: &Description) -> u32 {
-    if description.file().poll().intersects(Events::IN) { run::F_SOCK_NONEMPTY } else { 0 }
+/// There is more to read already: IORING_CQE_F_SOCK_NONEMPTY. The end of a stream is not.
+fn more(description: &Arc<Description>) -> u32 {
+    let events = description.file().poll();
+    let may_be_end = events.intersects(Events::RDHUP | Events::HUP | Events::ERR);
+    let has_bytes = || {
+        let mut byte = [0];
+        attempts::receive(description, MSG_PEEK | MSG_DONTWAIT, &mut Sink::kernel(&mut byte)) == Ok(1)
+    };
+    if events.intersects(Events::IN) && (!may_be_end || has_bytes()) { run::F_SOCK_NONEMPTY } else { 0 }
 }
 
 /// A mark among the flags of a completion that no program sees: nothing can follow.

@@ -23,9 +23,12 @@ struct Link {
 
 /// Submits up to `most` entries: how many were taken.
 pub fn submit(ring: &Arc<Ring>, most: u32) -> Result<usize> {
-    ring.submits.fetch_add(1, Ordering::Relaxed);
+    ring.submits.fetch_add(1, Ordering::SeqCst);
     let result = submit_all(ring, most);
-    ring.submits.fetch_sub(1, Ordering::Relaxed);
+    if ring.submits.fetch_sub(1, Ordering::SeqCst) == 1 {
+        run::end_batch(ring);
+        run::run_rest(ring);
+    }
     result
 }
 

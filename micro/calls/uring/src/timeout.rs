@@ -3,7 +3,7 @@
 
 use super::cancel;
 use super::ops::Outcome;
-use super::request::{Request, State, Stored};
+use super::request::{FIXED_FILE, Request, State, Stored};
 use super::ring::Ring;
 use super::run::{self, number};
 use abi::{Result, errno::*};
@@ -33,12 +33,19 @@ pub fn is_success(request: &Request, result: i32) -> bool {
     is_timeout(request) && result == number(Err(ETIME)) && request.sqe.op_flags & ETIME_SUCCESS != 0
 }
 
+/// Reads a `struct __kernel_timespec`, whose nanoseconds may be more than a second (unlike anywhere else).
+fn read_time(at: u64) -> Result<u64> {
+    let [seconds, nanoseconds] = UserPtr::<[i64; 2]>::new(at).read()?;
+    let whole = duration::from_timespec([seconds, 0])?;
+    Ok(whole.saturating_add(u64::try_from(nanoseconds).map_err(|_| EINVAL)?))
+}
+
 /// Reads the time that the program gives.
 pub fn prepare(request: &Request) -> Result<()> {
     let sqe = &request.sqe;
     let flags = sqe.op_flags;
     if sqe.opcode == TIMEOUT_REMOVE {
-        if sqe.buffer != 0 || sqe.length != 0 || sqe.file_index != 0 {
+        if sqe.buffer != 0 || sqe.length != 0 || sqe.file_index != 0 || request.has(FIXED_FILE) {
             return Err(EINVAL);
         }
         if flags & (UPDATE | LINK_UPDATE) == 0 {
@@ -47,7 +54,7 @@ pub fn prepare(request: &Request) -> Result<()> {
         if flags & !(UPDATE | LINK_UPDATE | ABS | CLOCKS) != 0 || flags & CLOCKS == CLOCKS {
             return Err(EINVAL);
         }
-        let time = duration::read_timespec(UserPtr::new(sqe.offset))?;
+        let time = read_time(sqe.offset)?;
         request.inner.lock().stored = Stored::Time(time);
         return Ok(());
     }
@@ -58,7 +65,7 @@ pub fn prepare(request: &Request) -> Result<()> {
     if flags & !(ABS | CLOCKS | ETIME_SUCCESS) != 0 || flags & CLOCKS == CLOCKS {
         return Err(EINVAL);
     }
-    let time = duration::read_timespec(UserPtr::new(sqe.address))?;
+    let time = read_time(sqe.address)?;
     request.inner.lock().stored = Stored::Time(time);
     Ok(())
 }

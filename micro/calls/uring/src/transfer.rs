@@ -9,10 +9,12 @@ use super::ring::Ring;
 use super::run::number;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
+use api_fs::FileType;
 use api_user::{Segments, Sink, Source};
 use calls_files::io::{self, RWF_KNOWN, RWF_NOWAIT};
 use calls_files::transfer as pipes;
 use descriptors::Description;
+use eventfd::EventFd;
 use uring::SETUP_IOPOLL;
 
 /// SPLICE_F_FD_IN_FIXED, of io_uring alone.
@@ -33,13 +35,6 @@ pub fn issue(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     let Some(description) = request.file() else { return Outcome::error(EBADF) };
     let sqe = &request.sqe;
     let reads = matches!(sqe.opcode, ops::READ | ops::READV | ops::READ_FIXED);
-    if reads && !description.may_read() || !reads && !description.may_write() {
-        return Outcome::error(EBADF);
-    }
-    // No file completes reads and writes by being polled.
-    if sqe.op_flags & !RWF_KNOWN != 0 || ring.has(SETUP_IOPOLL) {
-        return Outcome::error(EOPNOTSUPP);
-    }
     let (mut address, mut length) = (sqe.address, sqe.length as usize);
     if request.has(BUFFER_SELECT) {
         let most = if sqe.opcode == ops::READV { u32::MAX } else { sqe.length };
@@ -47,6 +42,20 @@ pub fn issue(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
             Ok(selected) => (address, length) = (selected.address, selected.length as usize),
             Err(e) => return Outcome::error(e),
         }
+    }
+    // The buffer is used up by an error too.
+    let failed = |e| Outcome::Done(number(Err(e)), buffers::flags(request));
+    if reads && !description.may_read() || !reads && !description.may_write() {
+        return failed(EBADF);
+    }
+    // No file completes reads and writes by being polled.
+    if sqe.op_flags & !RWF_KNOWN != 0 || ring.has(SETUP_IOPOLL) {
+        return failed(EOPNOTSUPP);
+    }
+    let events = if reads { Events::READABLE } else { Events::WRITABLE };
+    if !can_be_read(&description) && !is_ready(&description, events) {
+        buffers::give_back(ring, request);
+        return wait(request, &description, reads);
     }
     // Kept in the request again when it has to wait.
     let segments = match core::mem::take(&mut request.inner.lock().stored) {
@@ -68,10 +77,7 @@ pub fn issue(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
             buffers::give_back(ring, request);
             wait(request, &description, reads)
         }
-        Err(e) => {
-            buffers::give_back(ring, request);
-            Outcome::Done(number(Err(e)), 0)
-        }
+        Err(e) => failed(e),
         Ok(n) => Outcome::Done(n as i32, buffers::flags(request)),
     }
 }
@@ -90,13 +96,37 @@ fn source<'a>(segments: Option<&'a Segments>, address: u64, length: usize) -> Re
     }
 }
 
-/// An offset of -1 is the file's position; files without one ignore it.
+/// Sockets have no offset but 0; other files without a position ignore it.
+fn check_offset(description: &Description, offset: u64) -> Result<()> {
+    let is_given = offset != 0 && offset != u64::MAX;
+    if is_given && is_socket(description) { Err(ESPIPE) } else { Ok(()) }
+}
+
+fn is_socket(description: &Description) -> bool {
+    api_socket::of_file(&**description.file()).is_ok()
+}
+
+/// Not so of files that can be polled alone, which a read waits for before it finds that out.
+fn can_be_read(description: &Description) -> bool {
+    !matches!(description.file().anonymous_name(), "[eventpoll]" | "[pidfd]" | "[io_uring]")
+}
+
+fn is_pipe(description: &Description) -> bool {
+    description.file().as_any().is::<pipe::PipeEnd>()
+}
+
+/// An offset of -1 is the file's position.
 fn read(description: &Description, offset: u64, _flags: u32, to: &mut Sink<'_>) -> Result<usize> {
     if !description.is_seekable() {
+        check_offset(description, offset)?;
         return match description.read(to) {
             Err(EAGAIN) if description.is_nonblocking() => description.file().read_rest(to, false),
             done => done,
         };
+    }
+    // A directory's read is asked for each piece, of which there is none.
+    if to.remaining() == 0 && description.file().stat()?.kind == FileType::Directory {
+        return Ok(0);
     }
     if offset == u64::MAX {
         return io::read_from(description, to);
@@ -109,6 +139,11 @@ fn read(description: &Description, offset: u64, _flags: u32, to: &mut Sink<'_>) 
 
 fn write(description: &Description, offset: u64, flags: u32, from: &mut Source<'_>) -> Result<usize> {
     if !description.is_seekable() {
+        check_offset(description, offset)?;
+        // An eventfd's write is asked for each piece, of which there is none.
+        if from.remaining() == 0 && description.file().as_any().is::<EventFd>() {
+            return Ok(0);
+        }
         return io::write_at_once(description, from);
     }
     // A file does not promise to take bytes without waiting for memory.
@@ -148,8 +183,12 @@ pub fn splice(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     };
     let flags = sqe.op_flags & !FD_IN_FIXED;
     let waits = flags & SPLICE_F_NONBLOCK == 0;
-    let is_pipe = from.file().as_any().is::<pipe::PipeEnd>();
-    if sqe.length > 0 && !is_pipe && !is_ready(&from, Events::READABLE) {
+    if sqe.length > 0
+        && let Err(e) = pipes::check_transfer(&from, &to, [sqe.address, sqe.offset], sqe.opcode == ops::TEE)
+    {
+        return Outcome::error(e);
+    }
+    if sqe.length > 0 && !is_pipe(&from) && !is_ready(&from, Events::READABLE) {
         return if waits { Outcome::Wait(from, Events::READABLE) } else { Outcome::error(EAGAIN) };
     }
     let result = match sqe.opcode {

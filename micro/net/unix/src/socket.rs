@@ -345,8 +345,10 @@ impl Socket for UnixSocket {
             return Err(EOPNOTSUPP);
         }
         let mut state = self.state.lock();
+        // After shutdown(2) nobody comes any more.
+        let none = if state.read_shut { EINVAL } else { EAGAIN };
         let listening = state.listening.as_mut().ok_or(EINVAL)?;
-        let child = listening.ready.pop_front().ok_or(EAGAIN)?;
+        let child = listening.ready.pop_front().ok_or(none)?;
         drop(state);
         // Unread bytes and the wish for credentials are inherited; who waited to connect may.
         let pass = self.passes_credentials();

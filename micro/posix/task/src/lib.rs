@@ -29,6 +29,7 @@ pub mod fast;
 pub mod fault;
 pub mod files;
 pub mod identity;
+pub mod io_priority;
 pub mod ipc;
 pub mod limits;
 pub mod login;
