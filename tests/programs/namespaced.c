@@ -112,6 +112,56 @@ static void low_ports(void) {
     CHECK(store(name, old) == 0);
 }
 
+// The port that is chosen for a socket, or what is wrong.
+static int chosen(int type) {
+    int fd = socket(AF_INET, type, 0), port;
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+    if (bind(fd, (void *)&address, sizeof address) == 0 && getsockname(fd, (void *)&address, &length) == 0)
+        port = ntohs(address.sin_port);
+    else
+        port = -errno;
+    close(fd);
+    return port;
+}
+
+static void ports_that_nobody_is_given(void) {
+    const char *name = "net/ipv4/ip_local_reserved_ports";
+    char old[128], range[128];
+    strcpy(old, setting(name));
+    strcpy(range, setting("net/ipv4/ip_local_port_range"));
+    CHECK(store("net/ipv4/ip_local_port_range", "50000 50003") == 0);
+    CHECK(store(name, "50003,50000-50001") == 0 && strcmp(setting(name), "50000-50001,50003") == 0);
+    CHECK(store(name, "50003-50000") == EINVAL && store(name, "x") == EINVAL && store(name, "65536") == EINVAL);
+    CHECK(strcmp(setting(name), "50000-50001,50003") == 0);
+    for (int i = 0; i < 20; i++)
+        CHECK(chosen(SOCK_STREAM) == 50002 && chosen(SOCK_DGRAM) == 50002);
+    CHECK(as(0, 0, 1, binds, 50001) == 0);
+    CHECK(store(name, "50000-50003") == 0 && chosen(SOCK_STREAM) == -EADDRINUSE && chosen(SOCK_DGRAM) == -EADDRINUSE);
+    CHECK(store(name, "\n") == 0 && strcmp(setting(name), "") == 0 && chosen(SOCK_STREAM) >= 50000);
+    CHECK(store(name, old[0] ? old : "\n") == 0 && store("net/ipv4/ip_local_port_range", range) == 0);
+}
+
+static int buffer(int option) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), size = -1;
+    socklen_t length = sizeof size;
+    CHECK(getsockopt(fd, SOL_SOCKET, option, &size, &length) == 0);
+    close(fd);
+    return size;
+}
+
+static void buffers_of_connections(void) {
+    char received[128], sent[128];
+    strcpy(received, setting("net/ipv4/tcp_rmem"));
+    strcpy(sent, setting("net/ipv4/tcp_wmem"));
+    CHECK(store("net/ipv4/tcp_rmem", "4096 20000 60000") == 0);
+    CHECK(strcmp(setting("net/ipv4/tcp_rmem"), "4096\t20000\t60000") == 0);
+    CHECK(store("net/ipv4/tcp_wmem", "4096 30000 60000") == 0);
+    CHECK(buffer(SO_RCVBUF) == 20000 && buffer(SO_SNDBUF) == 30000);
+    CHECK(store("net/ipv4/tcp_rmem", "0 1 2") == EINVAL && store("net/ipv4/tcp_wmem", "x") == EINVAL);
+    CHECK(store("net/ipv4/tcp_rmem", received) == 0 && store("net/ipv4/tcp_wmem", sent) == 0);
+}
+
 static int is_there(int id) {
     struct shmid_ds status;
     return shmctl(id, IPC_STAT, &status) == 0;
@@ -149,6 +199,8 @@ static void segments_that_nobody_has(void) {
 int main(void) {
     sockets_of_icmp();
     low_ports();
+    ports_that_nobody_is_given();
+    buffers_of_connections();
     segments_that_nobody_has();
     puts("all tests of namespaced settings passed");
 }

@@ -4,6 +4,7 @@
 //! What Linux answers differs a little from release to release, and a call that answers otherwise can leave another state for
 //! all calls behind it: a share of the lines may differ, which docs/reference/conformance.md explains.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use unilith_tests::{BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, is_skipped, is_skipped_where_slow};
@@ -187,6 +188,39 @@ fn children_and_their_descriptors_answer_random_calls_as_on_linux() {
         return;
     }
     nearly_the_same_by_reason("children", &[("0", 4)], "3000");
+}
+
+#[test]
+fn files_of_proc_answer_what_is_done_to_them_as_on_linux() {
+    if is_skipped_without_root("what root may do natively is asked by root") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O1", "-static"], "proc_files.c", &[]);
+    // The permissions of settings are left out: some cannot be changed here.
+    let lines = |out: &str| -> BTreeMap<String, String> {
+        let by_path = out.lines().filter_map(|line| line.split_once(' '));
+        let without_mode = |path: &str, rest: &str| match path.starts_with("/proc/sys/") {
+            true => rest.split_once(' ').map_or("", |(_, rest)| rest).to_owned(),
+            false => rest.to_owned(),
+        };
+        by_path.map(|(path, rest)| (path.to_owned(), without_mode(path, rest))).collect()
+    };
+    for (words, most) in [
+        (&["own", "writes"][..], 5),
+        (&["own", "writes", "as-a-user"][..], 2),
+        (&["/proc", "writes", "as-a-user"][..], 4),
+    ] {
+        let Some(native) = natively(&program, words, "") else { return };
+        let run = [&["--network", "none", program.as_str()], words].concat();
+        let here = finish(&mut unilith.program_command(&run), PATIENCE).ok().out;
+        let (native, here) = (lines(&native), lines(&here));
+        let both: Vec<_> = native.keys().filter(|path| here.contains_key(*path)).collect();
+        assert!(both.len() > 60, "{words:?}: {both:?}");
+        let differ: Vec<_> = both.iter().filter(|path| native[**path] != here[**path]).collect();
+        let shown: Vec<_> = differ.iter().map(|path| (path, &native[**path], &here[**path])).collect();
+        assert!(differ.len() <= most, "{words:?}, natively and here: {shown:#?}");
+    }
 }
 
 #[test]

@@ -314,6 +314,16 @@ pub trait File: Any + Send + Sync {
         Err(ENXIO)
     }
 
+    /// Whether pwrite(2) makes sense, of a file that can be sought (Linux' FMODE_PWRITE): not where it is made line by line.
+    fn can_write_at(&self) -> bool {
+        true
+    }
+
+    /// Whether a regular file or block device may be opened with O_DIRECT.
+    fn may_be_direct(&self) -> bool {
+        true
+    }
+
     /// For mmap: `ENODEV` by default.
     fn page_source(&self) -> Result<Arc<dyn PageSource>> {
         Err(ENODEV)

@@ -27,6 +27,7 @@ pub mod filter;
 mod last_stamp;
 pub mod options;
 mod peek;
+pub mod reserved_ports;
 mod rights;
 pub mod settings;
 mod zero_copy;

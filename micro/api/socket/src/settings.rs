@@ -39,6 +39,23 @@ pub static SYN_RETRIES: [Setting; 1] = [Setting::new(6, 1, 127)];
 /// net.ipv4.tcp_retries2: of all connections, how often data is sent again.
 pub static RETRIES: [Setting; 1] = [Setting::new(15, 0, 255)];
 
+/// net.ipv4.tcp_rmem and tcp_wmem: the least, the first and the most bytes of a buffer whose size no program chose.
+pub static TCP_RECEIVE_BUFFER: [Setting; 3] = [
+    Setting::new(4096, 1, LARGEST_INT),
+    Setting::new(131_072, 1, LARGEST_INT),
+    Setting::new(6_291_456, 1, LARGEST_INT),
+];
+pub static TCP_SEND_BUFFER: [Setting; 3] = [
+    Setting::new(4096, 1, LARGEST_INT),
+    Setting::new(16_384, 1, LARGEST_INT),
+    Setting::new(4_194_304, 1, LARGEST_INT),
+];
+
+/// The size of such a buffer, which does not grow by itself: `usual` within the settings' bounds.
+pub fn tcp_buffer([_, first, most]: &[Setting; 3], usual: usize) -> usize {
+    usual.min(most.get() as usize).max(first.get() as usize)
+}
+
 /// The range of [`LOCAL_PORTS`]: its first port and how many there are, never none.
 pub fn local_ports() -> (u16, u32) {
     let [first, last] = [LOCAL_PORTS[0].get() as u16, LOCAL_PORTS[1].get() as u16];

@@ -161,8 +161,12 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
 
 /// O_DIRECT means something: to files with blocks, and as packet mode to pipes.
 fn may_be_direct(description: &Description) -> Result<bool> {
-    let kind = description.file().stat()?.kind;
-    Ok(matches!(kind, FileType::Regular | FileType::BlockDevice | FileType::Fifo))
+    let file = description.file();
+    Ok(match file.stat()?.kind {
+        FileType::Regular | FileType::BlockDevice => file.may_be_direct(),
+        FileType::Fifo => true,
+        _ => false,
+    })
 }
 
 fn add_seals(description: &Description, seals: u64) -> Result<usize> {

@@ -245,20 +245,24 @@ fn position(offset: i64) -> Result<u64> {
 pub fn pread64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    check_positioned(&description, description.may_read())?;
+    check_positioned(description.is_seekable(), description.may_read())?;
     has_read(description.read_at(offset, &mut Sink::user(call.arg(1), call.size(2))?))
 }
 
 pub fn pwrite64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    check_positioned(&description, description.may_write())?;
+    check_positioned(takes_positions(&description), description.may_write())?;
     has_written(write_at(&description, offset, &mut Source::user(call.arg(1), call.size(2))?))
 }
 
+fn takes_positions(description: &Description) -> bool {
+    description.is_seekable() && description.file().can_write_at()
+}
+
 /// What is wrong with the descriptor comes before what is wrong with the pieces.
-fn check_positioned(description: &Description, is_open_for: bool) -> Result<()> {
-    match (description.is_seekable(), is_open_for) {
+fn check_positioned(has_positions: bool, is_open_for: bool) -> Result<()> {
+    match (has_positions, is_open_for) {
         (false, _) => Err(ESPIPE),
         (true, false) => Err(EBADF),
         (true, true) => Ok(()),
@@ -268,7 +272,7 @@ fn check_positioned(description: &Description, is_open_for: bool) -> Result<()> 
 pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    check_positioned(&description, description.may_read())?;
+    check_positioned(description.is_seekable(), description.may_read())?;
     let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
     let mut to = Sink::vectored(&segments);
     let result = if to.remaining() == 0 { Ok(0) } else { description.read_at(offset, &mut to) };
@@ -278,7 +282,7 @@ pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
 pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    check_positioned(&description, description.may_write())?;
+    check_positioned(takes_positions(&description), description.may_write())?;
     let segments = read_iovec(call.arg(1), count_of_pieces(call))?;
     let mut from = Source::vectored(&segments);
     if from.remaining() == 0 {

@@ -145,6 +145,10 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
     leases::break_for(dentry.inode(), flags)?;
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
     let file = open_inode(&dentry, flags)?;
+    let has_blocks = matches!(dentry.kind(), FileType::Regular | FileType::BlockDevice);
+    if flags & O_DIRECT != 0 && !(has_blocks && file.may_be_direct()) {
+        return Err(EINVAL);
+    }
     if let Some(before) = &before {
         unmap_behind(before, 0);
     }

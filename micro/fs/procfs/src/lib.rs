@@ -24,6 +24,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, Magic, SetAttr, Sink, Source, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
+use api_mem::PageSource;
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -109,6 +110,11 @@ pub enum Entry {
         permissions: fn(Key) -> Result<u32>,
     },
     Directory(&'static [Row]),
+    /// As [`Entry::Directory`], with permissions of its own.
+    DirectoryWith {
+        rows: &'static [Row],
+        permissions: u32,
+    },
     /// A directory of numbers that come and go.
     Changing(&'static dyn Changing),
 }
@@ -144,6 +150,11 @@ pub trait Changing: Send + Sync {
     }
     /// The entry of a name, and its key; `ENOENT` when there is none.
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
+    /// Whether the file of this name below an entry is one in whose text lseek(2) looks for an end, and for data. Most are made line by line.
+    fn has_end(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
     /// The type of all its entries.
     fn kind(&self) -> FileType;
     /// Whether the caller may list them.
@@ -224,13 +235,13 @@ impl Owner {
 /// The root inode of a file system with these contents. `magic` is its `f_type`.
 pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
     let fs = Arc::new(Fs { device, magic, policy: None, _held: None });
-    Node::root(&fs, Body::Table { rows, below: "" }, 0)
+    Node::root(&fs, Body::Table { rows, below: "", permissions: OPEN }, 0)
 }
 
 /// As [`root`], with a key that all entries are told.
 pub fn root_about(rows: &'static [Row], device: u64, magic: u64, key: Key) -> Arc<dyn Inode> {
     let fs = Arc::new(Fs { device, magic, policy: None, _held: None });
-    Node::root(&fs, Body::Table { rows, below: "" }, key)
+    Node::root(&fs, Body::Table { rows, below: "", permissions: OPEN }, key)
 }
 
 /// What a file system keeps for as long as it is there.
@@ -258,6 +269,10 @@ struct Fs {
 
 /// Inode number of the root.
 const ROOT: u64 = 1;
+/// Permissions of most directories.
+const OPEN: u32 = 0o555;
+/// To write, as access(2) has it.
+const WRITE: u32 = 2;
 
 /// A hash (FNV-1a) of 48 bits, for inode numbers.
 fn hash(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
@@ -272,6 +287,7 @@ enum Body {
     Table {
         rows: &'static [Row],
         below: &'static str,
+        permissions: u32,
     },
     /// A whole table, and names that come and go.
     Both {
@@ -286,7 +302,9 @@ impl Body {
         match self {
             Body::Table { .. }
             | Body::Both { .. }
-            | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
+            | Body::Entry(Entry::Directory(_) | Entry::DirectoryWith { .. } | Entry::Changing(_)) => {
+                FileType::Directory
+            }
             Body::Entry(Entry::Link(_) | Entry::Magic { .. } | Entry::Descriptor { .. }) => FileType::Symlink,
             Body::Entry(
                 Entry::Fixed(_)
@@ -310,13 +328,14 @@ fn names(rows: &'static [Row], below: &'static str) -> impl Iterator<Item = (&'s
         let Some(slash) = rest.find('/') else { return Some((rest, contents(*entry))) };
         let directory = &path[..below.len() + slash + 1];
         let first = rows[..index].iter().all(|(earlier, _)| !earlier.starts_with(directory));
-        first.then_some((&rest[..slash], Body::Table { rows, below: directory }))
+        first.then_some((&rest[..slash], Body::Table { rows, below: directory, permissions: OPEN }))
     })
 }
 
 fn contents(entry: Entry) -> Body {
     match entry {
-        Entry::Directory(rows) => Body::Table { rows, below: "" },
+        Entry::Directory(rows) => Body::Table { rows, below: "", permissions: OPEN },
+        Entry::DirectoryWith { rows, permissions } => Body::Table { rows, below: "", permissions },
         other => Body::Entry(other),
     }
 }
@@ -328,11 +347,24 @@ fn find(rows: &'static [Row], below: &'static str, name: &str) -> Option<Body> {
         if rest.is_empty() {
             Some(contents(*entry))
         } else if rest.starts_with('/') {
-            Some(Body::Table { rows, below: &path[..below.len() + name.len() + 1] })
+            Some(Body::Table { rows, below: &path[..below.len() + name.len() + 1], permissions: OPEN })
         } else {
             None
         }
     })
+}
+
+/// Whose file operations a file has on Linux, which tells what it answers where it is not read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// A setting (fs/proc/proc_sysctl.c).
+    Setting,
+    /// A table of the system or of a network (fs/proc/inode.c).
+    Table,
+    /// About a process (fs/proc/base.c).
+    Object,
+    /// Outside /proc (fs/kernfs).
+    Device,
 }
 
 /// Inodes that are in use, by name.
@@ -349,25 +381,52 @@ struct Node {
     key: Key,
     /// Says whose it is, by the key.
     owner: Option<&'static dyn Changing>,
+    /// Its owner's [`Changing::has_end`].
+    has_end: bool,
     known: SpinLock<Known>,
 }
 
 impl Node {
     fn root(fs: &Arc<Fs>, body: Body, key: Key) -> Arc<Node> {
-        Node::new(fs, None, ROOT, body, key, None)
+        Node::new(fs, None, (ROOT, false), body, key, None)
     }
 
     fn new(
         fs: &Arc<Fs>,
         parent: Option<Arc<Node>>,
-        number: u64,
+        (number, has_end): (u64, bool),
         body: Body,
         key: Key,
         owner: Option<&'static dyn Changing>,
     ) -> Arc<Node> {
         let (fs, born) = (fs.clone(), Timespec::now());
-        let known = SpinLock::default();
-        Arc::new_cyclic(|this| Node { fs, this: this.clone(), parent, number, born, body, key, owner, known })
+        Arc::new_cyclic(|this| Node {
+            fs,
+            this: this.clone(),
+            parent,
+            number,
+            born,
+            body,
+            key,
+            owner,
+            has_end,
+            known: SpinLock::default(),
+        })
+    }
+
+    /// Which of Linux' file operations it has.
+    fn maker(&self) -> Maker {
+        let below = match self.parent.as_ref().map(|parent| parent.body) {
+            Some(Body::Table { below, .. }) => below,
+            _ => "",
+        };
+        match self.owner {
+            _ if self.fs.magic != PROC_SUPER_MAGIC => Maker::Device,
+            None if below.starts_with("sys/") => Maker::Setting,
+            Some(_) if below.starts_with("net/") => Maker::Table,
+            None => Maker::Table,
+            Some(_) => Maker::Object,
+        }
     }
 
     /// The inode number of a name below this directory: the same each time, although the inode is made anew, and another one for
@@ -380,6 +439,11 @@ impl Node {
     /// Whether [`Changing::entry`] gave this inode its key, and not one above it.
     fn is_object(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.key != self.key)
+    }
+
+    /// The directory of a process or thread.
+    fn is_immutable(&self) -> bool {
+        matches!(self.body, Body::Table { .. }) && self.owner.is_some() && self.is_object()
     }
 
     /// The permission bits.
@@ -396,16 +460,20 @@ impl Node {
                 permissions(self.key)?
             }
             Body::Entry(Entry::Changing(changing)) => changing.permissions(),
+            Body::Table { permissions, .. } => permissions,
             _ if kind == FileType::Regular => 0o444,
             _ if kind == FileType::Directory => 0o555,
             _ => 0o777,
         })
     }
 
-    /// The answer of [`Changing::rule_beside`], for a file of the root's table.
+    /// The answer of [`Changing::rule_beside`], for a file or directory of the root's table.
     fn rule(&self, want: u32) -> Option<Result<()>> {
         let mut at = self.parent.as_ref()?;
-        let Body::Table { below, .. } = at.body else { return None };
+        let below = match (self.body, at.body) {
+            (Body::Table { below, .. }, _) | (_, Body::Table { below, .. }) => below,
+            _ => return None,
+        };
         while let Some(parent) = &at.parent {
             at = parent;
         }
@@ -470,7 +538,7 @@ impl Inode for Node {
             stat.size = 64;
         }
         let table = match self.body {
-            Body::Table { rows, below } => Some((rows, below)),
+            Body::Table { rows, below, .. } => Some((rows, below)),
             Body::Both { rows, .. } => Some((rows, "")),
             Body::Entry(_) => None,
         };
@@ -481,6 +549,12 @@ impl Inode for Node {
             && changing.kind() == FileType::Directory
         {
             stat.links += changing.numbers(self.key, 0, usize::MAX).len() as u64;
+        }
+        if let Body::Entry(Entry::Changing(changing)) = self.body
+            && changing.kind() == FileType::Symlink
+        {
+            // The number of descriptors (since Linux 6.2).
+            stat.size = changing.numbers(self.key, 0, usize::MAX).len() as u64;
         }
         Ok(stat)
     }
@@ -496,13 +570,19 @@ impl Inode for Node {
         }
     }
 
-    /// `EACCES`, for the superuser as well, when a file that says what cannot be changed is opened for writing.
+    /// Outside /proc `EACCES`, for the superuser as well, when a file that says what cannot be changed is opened for writing.
     fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
         const O_ACCMODE: u32 = 3;
         match self.body {
             body if body.kind() == FileType::Symlink => return Err(ELOOP),
             Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::Lines(_) | Entry::Private { .. })
-                if flags & O_ACCMODE != 0 =>
+                if flags & O_ACCMODE != 0 && self.maker() == Maker::Device =>
+            {
+                return Err(EACCES);
+            }
+            // A network's tables (Linux' seq_open_net).
+            Body::Entry(Entry::Lines(_) | Entry::Text(_))
+                if flags & O_ACCMODE != 0 && self.owner.is_some() && self.maker() == Maker::Table =>
             {
                 return Err(EACCES);
             }
@@ -522,9 +602,12 @@ impl Inode for Node {
         Ok(Arc::new(OpenFile { node, inode: this.clone(), text: SpinLock::new(None), seen }))
     }
 
-    /// Attributes are fixed; O_TRUNC of a file that is written to is no error.
+    /// Attributes are fixed; O_TRUNC of a file that is written to is no error. What is a process's stays its user's, whoever it is given
+    /// to (Linux finds that out when the name is looked up the next time).
     fn set_attr(&self, change: &SetAttr) -> Result<()> {
-        if change.permissions.is_some() || change.uid.is_some() || change.gid.is_some() {
+        let is_given = change.uid.is_some() || change.gid.is_some();
+        let is_object = self.maker() == Maker::Object;
+        if change.permissions.is_some() || is_given && !is_object || is_object && self.is_immutable() {
             Err(EPERM)
         } else {
             Ok(())
@@ -543,7 +626,7 @@ impl Inode for Node {
     fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
         let name = core::str::from_utf8(name).map_err(|_| ENOENT)?;
         let (row, changing) = match self.body {
-            Body::Table { rows, below } => (find(rows, below, name), None),
+            Body::Table { rows, below, .. } => (find(rows, below, name), None),
             Body::Both { rows, changing } => {
                 let is_shown = self.fs.policy.as_ref().is_none_or(|policy| policy.shows(name));
                 (find(rows, "", name).filter(|_| is_shown), Some(changing))
@@ -570,7 +653,9 @@ impl Inode for Node {
         if let Some(node) = known.filter(|node| node.key == key) {
             return Ok(node);
         }
-        let node = Node::new(&self.fs, self.this.upgrade(), self.number_of(name, key), body, key, owner);
+        let has_end = owner.is_some_and(|owner| owner.has_end(name));
+        let number = (self.number_of(name, key), has_end);
+        let node = Node::new(&self.fs, self.this.upgrade(), number, body, key, owner);
         let mut known = self.known.lock();
         known.retain(|_, node| node.strong_count() > 0);
         known.insert(name.to_owned(), Arc::downgrade(&node));
@@ -588,7 +673,8 @@ impl Inode for Node {
     fn own_rule(&self, want: u32) -> Option<Result<()>> {
         match self.body {
             Body::Entry(Entry::Changing(changing)) => changing.admits_caller(self.key).then_some(Ok(())),
-            Body::Entry(_) if self.owner.is_none() => self.rule(want),
+            _ if self.owner.is_none() => self.rule(want),
+            _ if want & WRITE != 0 && self.is_immutable() => Some(Err(EPERM)),
             _ => None,
         }
     }
@@ -602,7 +688,7 @@ impl Inode for Node {
         };
         // The names of a table take the first places; a number's place is itself behind those.
         let (rows, below, changing) = match self.body {
-            Body::Table { rows, below } => (rows, below, None),
+            Body::Table { rows, below, .. } => (rows, below, None),
             Body::Both { rows, changing } => (rows, "", Some(changing)),
             Body::Entry(Entry::Changing(changing)) => (&[][..], "", Some(changing)),
             _ => return Err(ENOTDIR),
@@ -658,6 +744,13 @@ struct OpenFile {
     seen: AtomicU64,
 }
 
+impl OpenFile {
+    fn has_end(&self) -> bool {
+        let is_directory = self.node.body.kind() == FileType::Directory;
+        is_directory || self.node.has_end || self.node.maker() == Maker::Setting
+    }
+}
+
 impl File for OpenFile {
     fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
         let current = self.text.lock().clone();
@@ -680,7 +773,9 @@ impl File for OpenFile {
             Body::Entry(
                 Entry::File { store, .. } | Entry::Granted { store, .. } | Entry::Guarded { store, .. },
             ) => store,
-            body if body.kind() == FileType::Regular => return Err(EACCES),
+            body if body.kind() == FileType::Regular => {
+                return Err(if self.node.maker() == Maker::Table { EIO } else { EINVAL });
+            }
             _ => return Err(EISDIR),
         };
         let bytes = from.take_vec(WRITE_LIMIT)?;
@@ -692,7 +787,8 @@ impl File for OpenFile {
     fn poll(&self) -> Events {
         let count = self.node.changes().map(|(count, _)| count);
         let is_new = count.is_some_and(|count| self.seen.swap(count, Ordering::Relaxed) != count);
-        let ready = Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
+        let ready = Events::IN | Events::RDNORM;
+        let ready = ready.with(Events::OUT | Events::WRNORM, count.is_none());
         ready.with(Events::ERR | Events::PRI, is_new)
     }
 
@@ -709,11 +805,25 @@ impl File for OpenFile {
     }
 
     fn seek_end(&self) -> Result<u64> {
-        match self.node.body.kind() {
-            FileType::Directory => Ok(0),
-            // Linux' sequence files are made while they are read.
-            _ => Err(EINVAL),
-        }
+        // Linux' sequence files are made while they are read.
+        if self.has_end() { Ok(0) } else { Err(EINVAL) }
+    }
+
+    fn seek_data(&self, _: u64, _: bool) -> Result<u64> {
+        let is_directory = self.node.body.kind() == FileType::Directory;
+        Err(if self.has_end() && !is_directory { ENXIO } else { EINVAL })
+    }
+
+    fn may_be_direct(&self) -> bool {
+        false
+    }
+
+    fn can_write_at(&self) -> bool {
+        self.has_end() || self.node.maker() == Maker::Device
+    }
+
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        Err(if self.node.maker() == Maker::Table { EIO } else { ENODEV })
     }
 
     fn stat(&self) -> Result<Stat> {

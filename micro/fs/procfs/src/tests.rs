@@ -72,7 +72,7 @@ fn texts_are_made_anew_when_read_from_the_start() {
     assert_ne!(read(&file, 0), first);
     assert_eq!(read(&file, 1), b"");
     assert_eq!(inode.stat().unwrap().size, 0);
-    assert_eq!(file.write(0, &mut Source::kernel(b"1")), Err(EACCES));
+    assert_eq!(file.write(0, &mut Source::kernel(b"1")), Err(EINVAL));
 }
 
 #[test]
@@ -291,4 +291,20 @@ fn a_policy_keeps_names_of_the_root_from_callers() {
     assert_eq!(second.stat().map(|stat| stat.kind), Ok(FileType::Directory));
     assert_eq!((second.lookup(b"n").err(), second.open(&second, 0).err()), (Some(EPERM), Some(EPERM)));
     assert!(policy::<Strict>(&*root).is_some());
+}
+
+#[test]
+fn what_is_no_setting_cannot_be_written_mapped_or_sought() {
+    let root = root(&[("sys/a", Entry::Fixed("a")), ("b", Entry::Fixed("b"))], 5, PROC_SUPER_MAGIC);
+    let open = |path: &str| {
+        let inode = walk(&root, path).unwrap();
+        inode.open(&inode, 2).unwrap()
+    };
+    let (setting, table) = (open("sys/a"), open("b"));
+    assert_eq!((setting.seek_end(), table.seek_end()), (Ok(0), Err(EINVAL)));
+    assert_eq!((setting.seek_data(0, false), table.seek_data(0, false)), (Err(ENXIO), Err(EINVAL)));
+    assert_eq!((setting.can_write_at(), table.can_write_at()), (true, false));
+    assert_eq!(table.write(0, &mut Source::kernel(b"1")), Err(EIO));
+    assert_eq!((setting.page_source().err(), table.page_source().err()), (Some(ENODEV), Some(EIO)));
+    assert!(!setting.may_be_direct());
 }

@@ -19,6 +19,7 @@ use api_alloc::{NoMemory, Reserve};
 use api_fs::Timespec;
 use api_netdev::{Buffer, Incoming};
 use api_socket::filter::Filter;
+use api_socket::reserved_ports::is_reserved;
 use api_socket::settings::{self, local_ports};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -323,7 +324,7 @@ impl Udp {
         let (first, count) = local_ports();
         (0..count)
             .map(|i| first + (offset.wrapping_add(i) % count) as u16)
-            .find(|port| !self.ports.contains_key(port))
+            .find(|port| !is_reserved(*port) && !self.ports.contains_key(port))
             .ok_or(EADDRINUSE)
     }
 

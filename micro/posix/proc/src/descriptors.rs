@@ -112,7 +112,7 @@ impl Changing for Descriptors {
 
     /// The threads of a process find its descriptors as whoever they run, and where the process may not be dumped.
     fn admits_caller(&self, key: Key) -> bool {
-        super::process::of(key).is_ok_and(|process| Arc::ptr_eq(&process, &task::current().process))
+        super::process::is_own(key)
     }
 
     fn owner(&self, key: Key) -> Option<Owner> {

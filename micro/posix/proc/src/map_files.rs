@@ -87,6 +87,11 @@ impl Changing for MapFiles {
         traceable(key).map(|_| ())
     }
 
+    /// As descriptors.
+    fn admits_caller(&self, key: Key) -> bool {
+        super::process::is_own(key)
+    }
+
     fn numbers(&self, _: Key, _: u32, _: usize) -> Vec<u32> {
         Vec::new()
     }

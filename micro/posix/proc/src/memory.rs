@@ -80,6 +80,19 @@ impl File for Memory {
         true
     }
 
+    fn may_be_direct(&self) -> bool {
+        false
+    }
+
+    fn seek_data(&self, _: u64, _: bool) -> Result<u64> {
+        Err(EINVAL)
+    }
+
+    /// Nothing is cut off.
+    fn truncate(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
     fn seek_end(&self) -> Result<u64> {
         Err(EINVAL)
     }
@@ -153,6 +166,19 @@ impl File for PageMap {
 
     fn is_seekable(&self) -> bool {
         true
+    }
+
+    fn may_be_direct(&self) -> bool {
+        false
+    }
+
+    fn seek_data(&self, _: u64, _: bool) -> Result<u64> {
+        Err(EINVAL)
+    }
+
+    /// Nothing is cut off.
+    fn truncate(&self, _: u64) -> Result<()> {
+        Ok(())
     }
 
     fn seek_end(&self) -> Result<u64> {

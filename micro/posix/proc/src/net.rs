@@ -27,6 +27,8 @@ const ACCEPTS: u32 = 0x1_0000;
 /// Lines of the TCP and UDP tables are padded to one length.
 const TCP_LINE: usize = 149;
 const UDP_LINE: usize = 127;
+/// The title of what has no connections; UDP's has one blank more.
+const DATAGRAMS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
 
 /// A socket, with its inode number and the user of the process that was found to have it.
 struct Found {
@@ -160,8 +162,9 @@ fn tcp_of(family: u16, out: &mut Output) -> Result<()> {
 }
 
 fn udp_of(family: u16, out: &mut Output) -> Result<()> {
-    let title = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
-    add(out, &self::title(family, title), width(family, UDP_LINE))?;
+    let of_v6 = family == Address::INET6;
+    let title = if of_v6 { String::from(DATAGRAMS) } else { format!(" {DATAGRAMS}") };
+    add(out, &self::title(family, &title), width(family, UDP_LINE))?;
     let mut number = 0;
     each(family, &[Type::Datagram], &mut |Found { inode, uid, socket }| {
         let (port, local) = endpoint(family, socket.local_address());
@@ -177,6 +180,69 @@ fn udp_of(family: u16, out: &mut Output) -> Result<()> {
         );
         number += 1;
         add(out, &line, width(family, UDP_LINE))
+    })
+}
+
+pub fn raw(out: &mut Output) -> Result<()> {
+    raw_of(Address::INET, out)
+}
+
+pub fn raw6(out: &mut Output) -> Result<()> {
+    raw_of(Address::INET6, out)
+}
+
+/// Sockets of UDP-Lite, of which there are none.
+pub fn udplite(out: &mut Output) -> Result<()> {
+    add(out, &title(Address::INET, &format!(" {DATAGRAMS}")), UDP_LINE)
+}
+
+pub fn udplite6(out: &mut Output) -> Result<()> {
+    add(out, &title(Address::INET6, DATAGRAMS), 0)
+}
+
+/// The number of a socket's protocol.
+fn protocol(socket: &Arc<dyn Socket>) -> i32 {
+    let value = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PROTOCOL as i32, &[]);
+    value.ok().and_then(|value| value.try_into().ok()).map_or(0, i32::from_ne_bytes)
+}
+
+fn raw_of(family: u16, out: &mut Output) -> Result<()> {
+    add(out, &title(family, DATAGRAMS), 0)?;
+    let mut number = 0;
+    each(family, &[Type::Raw], &mut |Found { inode, uid, socket }| {
+        let protocol = protocol(socket);
+        let peer = socket.peer_address();
+        let state = if peer.is_ok() { ESTABLISHED } else { CLOSED };
+        // What stands for the port is the protocol.
+        let with_protocol = |(_, text): (u16, String)| match text.split_once(':') {
+            Some((address, _)) => format!("{address}:{protocol:04X}"),
+            None => text,
+        };
+        let local = with_protocol(endpoint(family, socket.local_address()));
+        let (_, remote) = endpoint(family, peer);
+        out.print(format_args!(
+            "{number:4}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {uid:5}        0 {inode} 2 \
+             0000000000000000 0\n"
+        ))?;
+        number += 1;
+        Ok(())
+    })
+}
+
+/// Sockets of netlink(7): protocol, own number, groups of the first 32.
+pub fn netlink(out: &mut Output) -> Result<()> {
+    out.add(b"sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n")?;
+    each(linux::AF_NETLINK as u16, &[Type::Raw, Type::Datagram], &mut |Found { inode, socket, .. }| {
+        // struct sockaddr_nl behind its family: padding, number, groups.
+        let address = socket.local_address().map(|address| address.rest().to_vec()).unwrap_or_default();
+        let word = |at: usize| {
+            let bytes = address.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u32::from_ne_bytes)
+        };
+        let (protocol, number, groups) = (protocol(socket), word(2), word(6));
+        out.print(format_args!(
+            "0000000000000000 {protocol:<3} {number:<10} {groups:08x} 0        0        0     2        0        {inode:<8}\n"
+        ))
     })
 }
 

@@ -36,7 +36,24 @@ const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
 /// The processes, each a directory with its number.
 pub struct Processes;
 
+/// Files that are no sequences of lines on Linux.
+const WITH_END: [&str; 9] = [
+    "auxv",
+    "clear_refs",
+    "cmdline",
+    "coredump_filter",
+    "environ",
+    "loginuid",
+    "oom_adj",
+    "oom_score_adj",
+    "sessionid",
+];
+
 impl Changing for Processes {
+    fn has_end(&self, name: &str) -> bool {
+        WITH_END.contains(&name)
+    }
+
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         let viewer = viewer(key);
         let numbers = processes::all().map(|process| viewer.number_of(process.pid));
@@ -91,6 +108,11 @@ impl Changing for Processes {
     fn object(&self, key: Key) -> Result<Arc<dyn Any + Send + Sync>> {
         Ok(of(key)?)
     }
+}
+
+/// Whether the caller is a thread of the process.
+pub fn is_own(key: Key) -> bool {
+    of(key).is_ok_and(|process| Arc::ptr_eq(&process, &task::current().process))
 }
 
 /// Whose the files of a process are: of its effective user, and where it may not be dumped the superuser's of the user namespace in which
@@ -183,13 +205,18 @@ macro_rules! rows {
             ),
             ("cwd", Entry::Magic { text: |key| path(working(key)), lead: |key| Ok(Magic::Place(working(key)?)) }),
             ("root", Entry::Magic { text: |key| path(root(key)), lead: |key| Ok(Magic::Place(root(key)?)) }),
-            ("ns", Entry::Directory(namespaces::ROWS)),
+            ("ns", Entry::DirectoryWith { rows: namespaces::ROWS, permissions: 0o511 }),
             ("fd", Entry::Changing(&Descriptors)),
             ("fdinfo", Entry::Changing(&Infos)),
             ("net/tcp", Entry::Lines(|_, out| net::tcp(out))),
             ("net/udp", Entry::Lines(|_, out| net::udp(out))),
             ("net/tcp6", Entry::Lines(|_, out| net::tcp6(out))),
             ("net/udp6", Entry::Lines(|_, out| net::udp6(out))),
+            ("net/raw", Entry::Lines(|_, out| net::raw(out))),
+            ("net/raw6", Entry::Lines(|_, out| net::raw6(out))),
+            ("net/udplite", Entry::Lines(|_, out| net::udplite(out))),
+            ("net/udplite6", Entry::Lines(|_, out| net::udplite6(out))),
+            ("net/netlink", Entry::Lines(|_, out| net::netlink(out))),
             ("net/if_inet6", Entry::Text(|_| net::table("if_inet6"))),
             ("net/ipv6_route", Entry::Text(|_| net::table("ipv6_route"))),
             ("net/snmp6", Entry::Text(|_| net::table("snmp6"))),
@@ -453,6 +480,10 @@ fn auxv(key: Key) -> Result<Vec<u8>> {
 struct Tasks;
 
 impl Changing for Tasks {
+    fn has_end(&self, name: &str) -> bool {
+        WITH_END.contains(&name)
+    }
+
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         match of(key) {
             Ok(process) => {

@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_socket::settings as sockets;
+use api_socket::{reserved_ports, settings as sockets};
 #[cfg(feature = "aio")]
 use calls_files::aio;
 use calls_files::{file_systems, leases, special};
@@ -36,6 +36,12 @@ use task::time::namespace::shown_boottime;
 /// Controllers of control groups, as the only hierarchy of version 2 has them (cgroups(7), "/proc/cgroups").
 const CONTROLLERS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\t1\t1\ncpu\t0\t1\t1\n\
     cpuacct\t0\t1\t1\nblkio\t0\t1\t1\nmemory\t0\t1\t1\npids\t0\t1\t1\n";
+/// Kinds of terminals: driver, name, numbers, type (ps(1) names terminals by them).
+const TERMINALS: &str = "/dev/tty             /dev/tty        5       0 system:/dev/tty\n\
+    /dev/console         /dev/console    5       1 system:console\n\
+    /dev/ptmx            /dev/ptmx       5       2 system\n\
+    pty_slave            /dev/pts      136 0-1048575 pty:slave\n\
+    pty_master           /dev/ptm      128 0-1048575 pty:master\n";
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
 pub const TICKS: u64 = 100;
@@ -80,6 +86,12 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/yama/ptrace_scope", Entry::Fixed("0\n")),
     ("sys/kernel/perf_event_paranoid", Entry::Fixed("4\n")),
     ("sys/kernel/pty/max", Entry::Fixed("4096\n")),
+    ("sys/kernel/arch", Entry::Fixed("x86_64\n")),
+    ("sys/kernel/random/write_wakeup_threshold", Entry::Fixed("256\n")),
+    ("sys/kernel/random/urandom_min_reseed_secs", Entry::Fixed("60\n")),
+    ("sys/fs/overflowuid", Entry::Fixed("65534\n")),
+    ("sys/fs/overflowgid", Entry::Fixed("65534\n")),
+    ("sys/fs/suid_dumpable", Entry::Fixed("0\n")),
     ("sys/kernel/tainted", Entry::Fixed("0\n")),
     #[cfg(feature = "sysv-ipc")]
     ("sys/kernel/msgmax", settings::entry!(queues::MAX_MESSAGE)),
@@ -233,8 +245,21 @@ pub const ROWS: &[Row] = &[
     ("sys/net/ipv4/tcp_keepalive_probes", settings::entry!(sockets::KEEPALIVE_PROBES)),
     ("sys/net/ipv4/tcp_syn_retries", settings::entry!(sockets::SYN_RETRIES)),
     ("sys/net/ipv4/tcp_retries2", settings::entry!(sockets::RETRIES)),
-    ("sys/net/ipv4/tcp_rmem", Entry::Fixed("4096\t131072\t6291456\n")),
-    ("sys/net/ipv4/tcp_wmem", Entry::Fixed("4096\t16384\t4194304\n")),
+    ("sys/net/ipv4/tcp_rmem", settings::entry!(sockets::TCP_RECEIVE_BUFFER)),
+    ("sys/net/ipv4/tcp_wmem", settings::entry!(sockets::TCP_SEND_BUFFER)),
+    (
+        "sys/net/ipv4/ip_local_reserved_ports",
+        Entry::File {
+            text: |_| {
+                let mut out = String::new();
+                // Writing to a string cannot fail.
+                let _ = reserved_ports::show(&mut out);
+                text(out)
+            },
+            store: |_, bytes| reserved_ports::store(bytes),
+            permissions: 0o644,
+        },
+    ),
     ("sys/net/ipv4/tcp_keepalive_time", settings::entry!(sockets::KEEPALIVE_TIME)),
     ("sys/kernel/osrelease", Entry::Text(|_| text(format!("{RELEASE}\n")))),
     ("sys/kernel/version", Entry::Text(|_| text(format!("{VERSION}\n")))),
@@ -260,6 +285,8 @@ pub const ROWS: &[Row] = &[
     ("sys/fs/file-nr", Entry::Text(|_| text(format!("{}\t0\t9223372036854775807\n", Description::count())))),
     ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
     ("cgroups", Entry::Fixed(CONTROLLERS)),
+    ("execdomains", Entry::Fixed("0-0\tLinux           \t[kernel]\n")),
+    ("tty/drivers", Entry::Fixed(TERMINALS)),
     ("filesystems", Entry::Text(|_| text(file_systems::list()))),
     ("cmdline", Entry::Fixed("\n")),
     ("swaps", Entry::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
@@ -355,13 +382,13 @@ fn newest_number() -> i32 {
 }
 
 fn set_newest(_: Key, written: &[u8]) -> Result<()> {
-    let number: Option<i32> = core::str::from_utf8(written).ok().and_then(|text| text.trim().parse().ok());
-    let number = number.filter(|number| (0..processes::PID_MAX).contains(number)).ok_or(EINVAL)?;
     let (pids, who) = (&task::current().process.pids, task::current().credentials().lock().clone());
     let owner = pids.owner();
     if !who.can_in(&owner, CAP_SYS_ADMIN) && !who.can_in(&owner, CAP_CHECKPOINT_RESTORE) {
         return Err(EPERM);
     }
+    let number: Option<i32> = core::str::from_utf8(written).ok().and_then(|text| text.trim().parse().ok());
+    let number = number.filter(|number| (0..processes::PID_MAX).contains(number)).ok_or(EINVAL)?;
     match pids.newest() {
         Some(_) => pids.set_newest(number),
         None => processes::set_newest(number),

@@ -5,20 +5,15 @@ use crate::slab::Id;
 use crate::stack::Net;
 use crate::tcp::Kind;
 use crate::tcp::congestion::Algorithm;
-use crate::tcp::connection::{Connection, SEND_DEFAULT, Settings, State};
+use crate::tcp::connection::{Connection, Settings, State};
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_socket::options::{buffer_size, from_int, int};
-use api_socket::settings::{MAX_RECEIVE_BUFFER, MAX_SEND_BUFFER};
+use api_socket::settings::{MAX_RECEIVE_BUFFER, MAX_SEND_BUFFER, TCP_RECEIVE_BUFFER, TCP_SEND_BUFFER};
 
 const IPPROTO_IP: u32 = 0;
 const IPPROTO_TCP: u32 = 6;
-/// What Linux reports for buffers nobody set: tcp_wmem and tcp_rmem.
-const SEND_REPORTED: usize = SEND_DEFAULT;
-/// The same before there is a connection: the middle of tcp_wmem.
-const SEND_REPORTED_BEFORE: usize = 16_384;
-const RECEIVE_REPORTED: usize = 131_072;
 
 fn range(value: &[u8], range: core::ops::RangeInclusive<i32>) -> Result<u32> {
     let n = int(value)?;
@@ -191,12 +186,16 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
                 out
             }
             (linux::SOL_SOCKET, linux::SO_RCVBUF) => {
-                from_int(settings.receive_buffer.unwrap_or(RECEIVE_REPORTED) as i64)
+                // Linux' first size, whatever grows from there.
+                let first = || TCP_RECEIVE_BUFFER[1].get() as usize;
+                from_int(settings.receive_buffer.unwrap_or_else(first) as i64)
             }
             (linux::SOL_SOCKET, linux::SO_SNDBUF) => {
-                let connected = connection.is_some_and(|c| c.is_synchronised());
-                let reported = if connected { SEND_REPORTED } else { SEND_REPORTED_BEFORE };
-                from_int(settings.send_buffer.unwrap_or(reported) as i64)
+                let usual = || match connection.filter(|c| c.is_synchronised()) {
+                    Some(connection) => connection.send_limit(),
+                    None => TCP_SEND_BUFFER[1].get() as usize,
+                };
+                from_int(settings.send_buffer.unwrap_or_else(usual) as i64)
             }
             (IPPROTO_TCP, linux::TCP_NODELAY) => from_int(settings.no_delay),
             (IPPROTO_TCP, linux::TCP_CORK) => from_int(settings.cork),

@@ -9,7 +9,7 @@ use crate::reuse::Reuse;
 use crate::seq;
 use crate::wire;
 use abi::{Errno, Events};
-use api_socket::settings;
+use api_socket::settings::{self, TCP_RECEIVE_BUFFER, TCP_SEND_BUFFER, tcp_buffer};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Receive buffer unless SO_RCVBUF was set: the window offered, not memory taken.
@@ -83,6 +83,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What a program asked for, or a size between the system's.
+    pub fn receive_buffer_size(&self) -> usize {
+        self.receive_buffer.unwrap_or_else(|| tcp_buffer(&TCP_RECEIVE_BUFFER, RECEIVE_DEFAULT))
+    }
+
     /// The MSS a SYN offers: what the way takes, and no more than TCP_MAXSEG says.
     pub fn offered_mss(&self, mtu: usize) -> u16 {
         let most = self.max_segment.map_or(usize::from(u16::MAX), |n| n as usize);
@@ -382,11 +387,12 @@ impl Connection {
     }
 
     pub fn receive_limit(&self) -> usize {
-        self.settings.receive_buffer.unwrap_or(RECEIVE_DEFAULT).max(2048)
+        self.settings.receive_buffer_size().max(2048)
     }
 
     pub fn send_limit(&self) -> usize {
-        self.settings.send_buffer.unwrap_or(SEND_DEFAULT).max(4608)
+        let usual = || tcp_buffer(&TCP_SEND_BUFFER, SEND_DEFAULT);
+        self.settings.send_buffer.unwrap_or_else(usual).max(4608)
     }
 
     /// Sequence number behind the last byte to send, FIN not counted.

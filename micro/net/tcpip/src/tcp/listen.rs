@@ -287,8 +287,7 @@ impl Tcp {
             timestamps: theirs.timestamps.map(|(value, _)| (timestamp, value)),
             ..Options::default()
         };
-        let window =
-            settings.receive_buffer.unwrap_or(super::connection::RECEIVE_DEFAULT).clamp(2048, 65_535);
+        let window = settings.receive_buffer_size().clamp(2048, 65_535);
         let bare = Bare {
             tuple,
             seq: request.iss,

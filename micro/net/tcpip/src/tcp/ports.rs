@@ -10,6 +10,7 @@ use crate::slab::Id;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_socket::reserved_ports::is_reserved;
 use api_socket::settings::local_ports;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -190,7 +191,7 @@ impl Tcp {
             for tried in 1..=half.ports.min(probes) {
                 let next = begin.wrapping_add(tried);
                 let candidate = SocketAddrV4::new(address, half.port(offset.wrapping_add(next)));
-                if self.is_unused(entry, candidate) {
+                if !is_reserved(candidate.port()) && self.is_unused(entry, candidate) {
                     self.port_counters[which] = next;
                     return Ok(candidate);
                 }
@@ -245,7 +246,8 @@ impl Tcp {
                 self.port_counters[which] = self.port_counters[which].wrapping_add(1);
                 let port = half.port(offset.wrapping_add(self.port_counters[which]));
                 let tuple = Tuple { local: SocketAddrV4::new(source, port), remote };
-                if !self.ports.contains_key(&port)
+                if !is_reserved(port)
+                    && !self.ports.contains_key(&port)
                     && let Ok(above) = self.is_free(now, &tuple)
                 {
                     return Ok((tuple, above));
