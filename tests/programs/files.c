@@ -173,6 +173,13 @@ static void names(void) {
     char cwd[PATH_MAX];
     CHECK(getcwd(cwd, sizeof cwd) == NULL && errno == ENOENT && FAILS(mkdir("x", 0755), ENOENT) && FAILS(open("x", O_CREAT | O_RDWR, 0600), ENOENT));
     CHECK(chdir(dir) == 0 && syscall(SYS_getcwd, cwd, 1) == -1 && errno == ERANGE);
+    // A path longer than any call takes: libc finds it out step by step.
+    char step[201], name_of_depth[8192];
+    memset(step, 's', 200), step[200] = 0;
+    for (int i = 0; i < 25; i++) CHECK(mkdir(step, 0755) == 0 && chdir(step) == 0);
+    CHECK(syscall(SYS_getcwd, name_of_depth, sizeof name_of_depth) == -1 && errno == ENAMETOOLONG);
+    CHECK(getcwd(name_of_depth, sizeof name_of_depth) && strlen(name_of_depth) > 25 * 201);
+    for (int i = 0; i < 25; i++) CHECK(chdir("..") == 0 && rmdir(step) == 0);
     CHECK(FAILS(chdir("one"), ENOTDIR) && FAILS(chdir("nowhere"), ENOENT) && FAILS(fchdir(-1), EBADF));
     CHECK(FAILS(access("one", 8), EINVAL) && access("one", F_OK | R_OK | W_OK) == 0);
     CHECK(FAILS(faccessat(AT_FDCWD, "nowhere", F_OK, 0), ENOENT));

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/sem.h>
 #include <sys/sendfile.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -120,6 +121,24 @@ static void position(void) {
     CHECK(seen[0] == 2000 && seen[1] == 2000 && seen[2] == 2000 && seen[3] == 2000);
     close(shared_file);
     unlink(path);
+}
+
+// A connection for which there is no descriptor waits for the next accept(2).
+static void no_descriptor(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = local(0);
+    CHECK(bind(listener, (void *)&address, sizeof address) == 0 && listen(listener, 5) == 0);
+    address = name_of(listener);
+    CHECK(connect(client, (void *)&address, sizeof address) == 0);
+    struct rlimit before, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = (struct rlimit){ client + 1, before.rlim_max };
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0 && FAILS(accept(listener, NULL, NULL), EMFILE));
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    int server = accept(listener, NULL, NULL);
+    char byte;
+    CHECK(server >= 0 && write(client, "y", 1) == 1 && read(server, &byte, 1) == 1 && byte == 'y');
+    close(listener), close(client), close(server);
 }
 
 static void late_connect(void) {
@@ -242,6 +261,7 @@ int main(void) {
     write_only();
     long_calls();
     position();
+    no_descriptor();
     late_connect();
     ports();
     shut_reader();

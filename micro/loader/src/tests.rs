@@ -136,7 +136,7 @@ fn a_static_program_has_its_segments_bss_and_stack() {
     assert_eq!(read(&s, 0x40_0000, 4), b"\x7fELF");
     assert_eq!(read(&s, 0x40_30ff, 2), [0xaa, 0], "the bss starts inside a page");
     assert_eq!(read(&s, 0x40_57ff, 1), [0]);
-    let lines = s.listing().unwrap();
+    let lines = s.mappings().unwrap();
     let rights: Vec<_> = lines.iter().map(|l| (l.start, l.end, l.rights)).collect();
     let (rw, rx) = (Prot::READ.with(Prot::WRITE), Prot::READ.with(Prot::EXECUTE));
     assert_eq!(
@@ -259,7 +259,7 @@ fn a_program_of_fixed_addresses_needs_no_segments() {
 fn a_bss_can_be_written_whatever_its_segment_says() {
     let [text, data] = text_and_data(0x40_0000);
     let (s, _) = start(&elf(2, 0x40_1000, &[text, Header { flags: 4, ..data }], 0x2200)).unwrap();
-    let lines: Vec<_> = s.listing().unwrap().iter().map(|l| (l.start, l.rights)).collect();
+    let lines: Vec<_> = s.mappings().unwrap().iter().map(|l| (l.start, l.rights)).collect();
     assert_eq!(lines[1..3], [(0x40_2000, Prot::READ), (0x40_4000, Prot::READ.with(Prot::WRITE))]);
     assert_eq!(read(&s, 0x40_30ff, 2), [0xaa; 2], "what may not be written is not zeroed");
 }
@@ -297,7 +297,7 @@ fn this_very_test_program_can_be_loaded() {
     let files = HashMap::from([(linker.into(), file(linker, &bytes))]);
     let s = space();
     run(&s, file("/test", &std::fs::read(path).unwrap()), &files).unwrap();
-    assert!(s.listing().unwrap().iter().all(|l| !l.rights.contains(Prot::WRITE.with(Prot::EXECUTE))));
+    assert!(s.mappings().unwrap().iter().all(|l| !l.rights.contains(Prot::WRITE.with(Prot::EXECUTE))));
 }
 
 /// Mutates headers of good programs; `UNILITH_FUZZ_SECONDS=600` runs that long instead of 10^5 cases.
@@ -353,7 +353,7 @@ fn no_file_whatsoever_makes_the_loader_panic_or_leave_the_programs_half() {
             loaded += 1;
             assert!(result.entry < USER_END && result.stack < USER_END);
         }
-        for line in s.listing().unwrap() {
+        for line in s.mappings().unwrap() {
             assert!(line.start >= 0x1_0000 && line.end <= USER_END && line.start < line.end);
         }
     }

@@ -275,7 +275,7 @@ impl Space {
     }
 
     /// All mappings, in ascending order. There may be more than a block of the kernel's has room for: `ENOMEM`.
-    pub fn listing(&self) -> Result<Vec<Listed>> {
+    pub fn mappings(&self) -> Result<Vec<Listed>> {
         let inner = self.lock();
         let mut out = Vec::new();
         out.reserve_exact_fallibly(inner.tree.len()).map_err(|_| ENOMEM)?;

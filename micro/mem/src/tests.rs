@@ -132,7 +132,7 @@ fn store(space: &Space, address: u64, byte: u8) -> core::result::Result<(), Faul
 }
 
 fn maps(space: &Space) -> Vec<String> {
-    space.listing().unwrap().iter().map(ToString::to_string).collect()
+    space.mappings().unwrap().iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -218,14 +218,14 @@ fn neighbours_that_are_alike_become_one_and_are_split_again() {
     let s = space();
     let a = s.map(Request::anonymous(9 * PAGE, RW)).unwrap();
     s.protect(a + 3 * PAGE, 3 * PAGE, Prot::READ, false).unwrap();
-    assert_eq!(s.listing().unwrap().len(), 3);
+    assert_eq!(s.mappings().unwrap().len(), 3);
     s.protect(a + 3 * PAGE, 3 * PAGE, RW, false).unwrap();
-    assert_eq!(s.listing().unwrap().len(), 1);
+    assert_eq!(s.mappings().unwrap().len(), 1);
     s.unmap(a + 4 * PAGE, PAGE).unwrap();
-    assert_eq!(s.listing().unwrap().len(), 2);
+    assert_eq!(s.mappings().unwrap().len(), 2);
     let middle = Request::anonymous(PAGE, RW).at(a + 4 * PAGE);
     assert_eq!(s.map(middle), Ok(a + 4 * PAGE));
-    assert_eq!(s.listing().unwrap().len(), 1);
+    assert_eq!(s.mappings().unwrap().len(), 1);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         None => {
             let root = ramfs::from_archive(boot.initrd, boot.initrd_physical, ROOT_DEVICE, limit)
                 .map_err(|e| format!("the root file system: {e}"))?;
-            Namespace::new(root, "rootfs").map_err(|e| format!("the root file system: {e:?}"))?
+            Namespace::new(root, "tmpfs").map_err(|e| format!("the root file system: {e:?}"))?
         }
     };
     devfs::connect(devfs::Machine {

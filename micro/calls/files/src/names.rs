@@ -16,6 +16,8 @@ use vfs::{Access, Capability, Dentry, Walk, ops};
 
 const AT_REMOVEDIR: u32 = 0x200;
 const AT_SYMLINK_FOLLOW: u32 = 0x400;
+/// Longest path that a system call gives, its end included.
+const PATH_MAX: usize = 4096;
 
 /// Runs `f` with a walk that starts where `dirfd` and the path say.
 fn with_walk<T>(dirfd: i32, path: &[u8], f: impl FnOnce(&Walk<'_>) -> Result<T>) -> Result<T> {
@@ -268,6 +270,10 @@ pub fn getcwd(call: &mut Call<'_>) -> Result<usize> {
         }
     };
     path.push(0);
+    // libc goes up from directory to directory then.
+    if path.len() > PATH_MAX {
+        return Err(ENAMETOOLONG);
+    }
     if path.len() > call.size(1) {
         return Err(ERANGE);
     }

@@ -122,7 +122,7 @@ fn run(seed: u64, steps: u32) {
 
 fn check(s: &Space, model: &BTreeMap<u64, ModelPage>) {
     let mut listed = BTreeMap::new();
-    for line in s.listing().unwrap() {
+    for line in s.mappings().unwrap() {
         for page in (line.start..line.end).step_by(PAGE as usize) {
             assert!(listed.insert((page - BASE) / PAGE, line.rights).is_none(), "mappings overlap");
         }

@@ -153,7 +153,7 @@ fn sites_become_jumps_to_stubs_that_enter_the_kernel_and_come_back() {
     let s = space();
     let (file, mapped) = text();
     let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
-    assert_eq!(s.listing().unwrap().len(), 2, "text and its stubs");
+    assert_eq!(s.mappings().unwrap().len(), 2, "text and its stubs");
     let stub = jump_target(&s, a + 0x100);
     assert!(stub.abs_diff(a) < 1 << 31);
     let code = bytes(&s, stub, 5 + 7 + 6 + 6 + 8);
@@ -218,10 +218,10 @@ fn stubs_go_with_the_last_of_their_text() {
     let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
     jump_target(&s, a + 0x100);
     s.unmap(a, PAGE).unwrap();
-    assert_eq!(s.listing().unwrap().len(), 2);
+    assert_eq!(s.mappings().unwrap().len(), 2);
     jump_target(&s, a + 0x2010);
     s.unmap(a + PAGE, 2 * PAGE).unwrap();
-    assert_eq!(s.listing().unwrap().len(), 0);
+    assert_eq!(s.mappings().unwrap().len(), 0);
     assert_eq!(s.usage().resident(), 0);
 }
 
@@ -242,7 +242,7 @@ fn moved_text_gets_its_own_bytes_back() {
     };
     s.remap(ask).unwrap();
     assert_eq!(bytes(&s, 0x1000_0100, 7), [0xb8, 39, 0, 0, 0, 0x0f, 0x05]);
-    assert_eq!(s.listing().unwrap().len(), 1);
+    assert_eq!(s.mappings().unwrap().len(), 1);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn stubs_that_the_program_replaced_are_not_written() {
     let s = space();
     let (_, mapped) = text();
     let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
-    let stubs = s.listing().unwrap().iter().find(|l| l.name == b"[calls]").unwrap().start;
+    let stubs = s.mappings().unwrap().iter().find(|l| l.name == b"[calls]").unwrap().start;
     s.map(Request::anonymous(PAGE, RW).at(stubs)).unwrap();
     assert_eq!(bytes(&s, a + 0x100, 1), [0xb8], "the call traps");
     assert_eq!(load(&s, stubs), Ok(0));

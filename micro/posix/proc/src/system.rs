@@ -116,11 +116,11 @@ pub const ROWS: &[Row] = &[
     #[cfg(feature = "sysv-ipc")]
     sysctls::next_id::<memory::Segments>("sys/kernel/shm_next_id"),
     #[cfg(feature = "sysv-ipc")]
-    ("sysvipc/msg", Entry::Lines(|_, out| queues::listing(out))),
+    ("sysvipc/msg", Entry::Lines(|_, out| queues::show(out))),
     #[cfg(feature = "sysv-ipc")]
-    ("sysvipc/sem", Entry::Lines(|_, out| semaphores::listing(out))),
+    ("sysvipc/sem", Entry::Lines(|_, out| semaphores::show(out))),
     #[cfg(feature = "sysv-ipc")]
-    ("sysvipc/shm", Entry::Lines(|_, out| memory::listing(out))),
+    ("sysvipc/shm", Entry::Lines(|_, out| memory::show(out))),
     #[cfg(feature = "keys")]
     ("sys/kernel/keys/maxkeys", settings::entry!(keys::MAX_KEYS)),
     #[cfg(feature = "keys")]

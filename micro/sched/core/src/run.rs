@@ -537,7 +537,8 @@ fn take_over(next: &Thread) {
     // SAFETY: `next` is off the processor until the switch below, so its state is the scheduler's.
     let state = unsafe { &*next.fpu.get() };
     let owner = cpu.fpu_owner.load(Ordering::Relaxed);
-    // The processor keeps the state of the last thread that has one. Of several another one may go on with that thread.
+    // The processor keeps the state of the last thread that has one. Where there are several processors, another one may run that thread
+    // next: its state is saved in any case.
     if owner != next_pointer && (state.is_some() || several()) {
         if !owner.is_null() {
             // SAFETY: the owner is alive (ending clears the field) and off the processor.

@@ -331,7 +331,7 @@ pub fn shmctl(call: &mut Call<'_>) -> Result<usize> {
 }
 
 /// /proc/sysvipc/shm.
-pub fn listing(out: &mut Output) -> Result<()> {
+pub fn show(out: &mut Output) -> Result<()> {
     out.print(format_args!(
         "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      \
          ctime                   rss                  swap\n"

@@ -299,7 +299,7 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
 }
 
 /// /proc/sysvipc/msg.
-pub fn listing(out: &mut Output) -> Result<()> {
+pub fn show(out: &mut Output) -> Result<()> {
     out.print(format_args!(
         "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      \
          ctime\n"

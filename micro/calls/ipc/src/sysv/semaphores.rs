@@ -435,7 +435,7 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
 }
 
 /// /proc/sysvipc/sem.
-pub fn listing(out: &mut Output) -> Result<()> {
+pub fn show(out: &mut Output) -> Result<()> {
     out.print(format_args!(
         "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n"
     ))?;

@@ -132,7 +132,7 @@ fn part_of(space: &Space, mapping: &Listed, filter: u32) -> Part {
 }
 
 fn write(output: &Output<'_>, space: &Space, frame: &TrapFrame, info: &SigInfo) -> Result<()> {
-    let mappings = space.listing()?;
+    let mappings = space.mappings()?;
     let filter = output.task.process.settings.lock().core_filter;
     let notes = notes(output.task, frame, info, &mappings)?;
     let count = u16::try_from(mappings.len() + 1).map_err(|_| EFBIG)?;
