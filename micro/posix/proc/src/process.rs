@@ -37,12 +37,13 @@ const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
 pub struct Processes;
 
 /// Files that are no sequences of lines on Linux.
-const WITH_END: [&str; 9] = [
+const WITH_END: [&str; 10] = [
     "auxv",
     "clear_refs",
     "cmdline",
     "coredump_filter",
     "environ",
+    "fail-nth",
     "loginuid",
     "oom_adj",
     "oom_score_adj",
