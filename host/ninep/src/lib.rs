@@ -24,7 +24,7 @@ mod export;
 mod fids;
 mod forest;
 pub mod ids;
-mod server;
+pub mod server;
 mod wire;
 
 pub use export::{Access, Export, SITES, SiteTables};

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::manual_checked_ops)] // each test file uses its part; a panic is a failed test
 
 pub mod ipv6;
+pub mod repair;
 
 use api_netdev::{Buffer, Incoming, Info, NetDevice, Outgoing};
 use api_sched::{TimerId, Waiter};
