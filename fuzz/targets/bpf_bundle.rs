@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! eBPF as it comes from the host: decoded and verified, and what is verified runs without leaving its memory.
+//! eBPF as it comes from the host: decoded, encoded again and verified.
 #![no_main]
 
 use bpf::{Bundle, verify};

@@ -25,8 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut out = Vec::new();
     let mut rest = bytes;
     // Each request behind the length of it.
-    while let Some(([length], more)) = rest.split_at_checked(1).map(|(length, more)| (<[u8; 1]>::try_from(length).unwrap_or_default(), more)) {
-        let (request, more) = more.split_at(usize::from(length).min(more.len()));
+    while let Some((length, more)) = rest.split_first() {
+        let (request, more) = more.split_at(usize::from(*length).min(more.len()));
         rest = more;
         if request.is_empty() {
             continue;

@@ -7,7 +7,9 @@ use unilith_rewrite::{Object, needs, scan};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(found) = scan(bytes) {
-        assert!(found.sites.is_empty() || api_sites::Sites::parse(&api_sites::encode(&found.sites)).is_some());
+        assert!(
+            found.sites.is_empty() || api_sites::Sites::parse(&api_sites::encode(&found.sites)).is_some()
+        );
         for site in &found.sites {
             let at = site.offset as usize + site.before as usize;
             assert_eq!(bytes[at..at + 2], [0x0f, 0x05]);

@@ -3,6 +3,7 @@
 // ports, capabilities, mappings that are only written.
 #define _GNU_SOURCE
 #include "check.h"
+#include "one_descriptor.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -13,9 +14,9 @@
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/sendfile.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -91,35 +92,10 @@ static void long_calls(void) {
 }
 
 static char path[] = "/tmp/unilith-state";
-static int shared_file;
-
-static void *writes(void *argument) {
-    char line[64];
-    memset(line, *(char *)argument, sizeof line);
-    for (int i = 0; i < 2000; i++)
-        CHECK(write(shared_file, line, sizeof line) == sizeof line);
-    return NULL;
-}
 
 // What several threads write through one descriptor is all there, in whole writes.
 static void position(void) {
-    char names[] = "abcd", line[64];
-    pthread_t threads[4];
-    CHECK((shared_file = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600)) >= 0);
-    for (int i = 0; i < 4; i++)
-        CHECK(pthread_create(&threads[i], NULL, writes, &names[i]) == 0);
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
-    int seen[4] = { 0 };
-    CHECK(lseek(shared_file, 0, SEEK_CUR) == 4 * 2000 * 64 && lseek(shared_file, 0, SEEK_SET) == 0);
-    while (read(shared_file, line, sizeof line) == sizeof line) {
-        for (int i = 1; i < 64; i++)
-            CHECK(line[i] == line[0]);
-        CHECK(line[0] >= 'a' && line[0] <= 'd');
-        seen[line[0] - 'a']++;
-    }
-    CHECK(seen[0] == 2000 && seen[1] == 2000 && seen[2] == 2000 && seen[3] == 2000);
-    close(shared_file);
+    write_through_one_descriptor(path, 2000);
     unlink(path);
 }
 

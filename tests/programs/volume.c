@@ -3,12 +3,9 @@
 // memory without a copy, and nobody may see a difference.
 #define _GNU_SOURCE
 #include "check.h"
-#include <fcntl.h>
-#include <pthread.h>
-#include <string.h>
+#include "one_descriptor.h"
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { PAGE = 4096, SIZE = 3 << 20, GUARD = 64 };
 
@@ -41,37 +38,9 @@ static void sizes(int fd, unsigned char *memory) {
     }
 }
 
-enum { WRITERS = 4, LINES = 500, LINE = 64 };
-static int shared_file;
-
-static void *writes(void *letter) {
-    char line[LINE];
-    memset(line, *(char *)letter, sizeof line);
-    for (int i = 0; i < LINES; i++) CHECK(write(shared_file, line, sizeof line) == sizeof line);
-    return NULL;
-}
-
-// Threads that write through one descriptor write behind each other.
-static void position(const char *path) {
-    char letters[] = "abcd", line[LINE];
-    int seen[WRITERS] = {0};
-    pthread_t threads[WRITERS];
-    CHECK((shared_file = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600)) >= 0);
-    for (int i = 0; i < WRITERS; i++) CHECK(pthread_create(&threads[i], NULL, writes, &letters[i]) == 0);
-    for (int i = 0; i < WRITERS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-    CHECK(lseek(shared_file, 0, SEEK_CUR) == WRITERS * LINES * LINE && lseek(shared_file, 0, SEEK_SET) == 0);
-    while (read(shared_file, line, sizeof line) == sizeof line) {
-        for (int i = 1; i < LINE; i++) CHECK(line[i] == line[0]);
-        CHECK(line[0] >= 'a' && line[0] <= 'd');
-        seen[line[0] - 'a']++;
-    }
-    for (int i = 0; i < WRITERS; i++) CHECK(seen[i] == LINES);
-    close(shared_file);
-}
-
 int main(int count, char **words) {
     CHECK(count == 2);
-    position(words[1]);
+    write_through_one_descriptor(words[1], 500);
     int fd = open(words[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     CHECK(fd >= 0);
     sizes(fd, pages(SIZE, MAP_PRIVATE));

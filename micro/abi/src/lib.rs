@@ -17,6 +17,8 @@ pub type Result<T = usize> = core::result::Result<T, Errno>;
 
 /// A page of memory.
 pub const PAGE_SIZE: usize = 4096;
+/// Longest path that a system call takes or gives, its end included.
+pub const PATH_MAX: usize = 4096;
 
 /// Rounds up to a multiple of the page size; `None` on overflow.
 pub const fn page_up(n: u64) -> Option<u64> {

@@ -46,22 +46,23 @@ pub fn store(line: &[u8]) -> Result<()> {
     let text = core::str::from_utf8(line)
         .map_err(|_| EINVAL)?
         .trim_matches(|c: char| c == '\0' || c.is_ascii_whitespace());
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    let mut reserved: Vec<u64> = Vec::new();
+    reserved.reserve_exact_fallibly(RESERVED.len()).map_err(|_| ENOMEM)?;
+    reserved.resize(RESERVED.len(), 0);
     for range in text.split(',').filter(|_| !text.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let parse = |number: &str| number.parse::<u16>().map_err(|_| EINVAL);
-        let range = (parse(first)?, parse(last)?);
-        if range.0 > range.1 {
+        let parse = |number: &str| number.parse::<u16>().map(usize::from).map_err(|_| EINVAL);
+        let (first, last) = (parse(first)?, parse(last)?);
+        if first > last {
             return Err(EINVAL);
         }
-        ranges.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-        ranges.push(range);
+        for (word, bits) in reserved.iter_mut().enumerate().take(last / WORD + 1).skip(first / WORD) {
+            let from = first.saturating_sub(word * WORD);
+            let to = (last - word * WORD).min(WORD - 1);
+            *bits |= u64::MAX << from & u64::MAX >> (WORD - 1 - to);
+        }
     }
-    let port_bit = |port: usize| {
-        ranges.iter().any(|(first, last)| (usize::from(*first)..=usize::from(*last)).contains(&port))
-    };
-    for (index, word) in RESERVED.iter().enumerate() {
-        let bits = (0..WORD).filter(|bit| port_bit(index * WORD + bit)).fold(0, |bits, bit| bits | 1 << bit);
+    for (word, bits) in RESERVED.iter().zip(reserved) {
         word.store(bits, Ordering::Relaxed);
     }
     Ok(())

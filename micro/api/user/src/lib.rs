@@ -20,7 +20,7 @@ pub use atomic::compare_exchange_u32;
 pub use copy::{fault_fixup, read_bytes, read_vec, write_bytes, zero_bytes, zeroed};
 pub use iovec::{IO_MAX, IOV_MAX, Segment, Segments, Sink, Source, read_iovec};
 
-use abi::{Errno, Result, errno::*};
+use abi::{Errno, PATH_MAX, Result, errno::*};
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::mem::{MaybeUninit, size_of};
@@ -155,6 +155,6 @@ impl UserPtr<u8> {
 
     /// Reads a path: `EFAULT`, or `ENAMETOOLONG` from 4,096 bytes on.
     pub fn read_path(self) -> Result<Vec<u8>> {
-        self.read_cstr(4096, ENAMETOOLONG)
+        self.read_cstr(PATH_MAX, ENAMETOOLONG)
     }
 }

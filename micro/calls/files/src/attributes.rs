@@ -386,11 +386,14 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     allocate(&*files::get(call.int(0))?, call.uint(1), call.long(2), call.long(3))
 }
 
+/// What fallocate(2) says of a range before it looks at anything else.
+pub fn check_range(offset: i64, length: i64) -> Result<()> {
+    if offset < 0 || length <= 0 { Err(EINVAL) } else { Ok(()) }
+}
+
 /// As fallocate(2), with a description.
 pub fn allocate(description: &Description, mode: u32, offset: i64, length: i64) -> Result<usize> {
-    if offset < 0 || length <= 0 {
-        return Err(EINVAL);
-    }
+    check_range(offset, length)?;
     if mode & !FALLOC_KNOWN != 0 {
         return Err(EOPNOTSUPP);
     }

@@ -8,7 +8,7 @@ use task::{files, processes, wait};
 
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::FileType;
+use api_fs::{File, FileType};
 use api_user::UserPtr;
 use core::sync::atomic::Ordering;
 use descriptors::{
@@ -162,11 +162,13 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
 /// O_DIRECT means something: to files with blocks, and as packet mode to pipes.
 fn may_be_direct(description: &Description) -> Result<bool> {
     let file = description.file();
-    Ok(match file.stat()?.kind {
-        FileType::Regular | FileType::BlockDevice => file.may_be_direct(),
-        FileType::Fifo => true,
-        _ => false,
-    })
+    let kind = file.stat()?.kind;
+    Ok(kind == FileType::Fifo || has_direct(&**file, kind))
+}
+
+/// Whether open(2) takes O_DIRECT for a file of this type.
+pub fn has_direct(file: &dyn File, kind: FileType) -> bool {
+    matches!(kind, FileType::Regular | FileType::BlockDevice) && file.may_be_direct()
 }
 
 fn add_seals(description: &Description, seals: u64) -> Result<usize> {

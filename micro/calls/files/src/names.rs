@@ -3,7 +3,7 @@
 
 use crate::open::read_path;
 use crate::stat::{AT_EMPTY_PATH, lookup_at};
-use abi::{Result, errno::*};
+use abi::{PATH_MAX, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::FileType;
@@ -16,8 +16,6 @@ use vfs::{Access, Capability, Dentry, Walk, ops};
 
 const AT_REMOVEDIR: u32 = 0x200;
 const AT_SYMLINK_FOLLOW: u32 = 0x400;
-/// Longest path that a system call gives, its end included.
-const PATH_MAX: usize = 4096;
 
 /// Runs `f` with a walk that starts where `dirfd` and the path say.
 fn with_walk<T>(dirfd: i32, path: &[u8], f: impl FnOnce(&Walk<'_>) -> Result<T>) -> Result<T> {

@@ -2,6 +2,7 @@
 //! Descriptors from paths, and their copies: open, close, dup.
 
 use crate::attributes::unmap_behind;
+use crate::fcntl::has_direct;
 use crate::{leases, special};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -135,9 +136,6 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
         let description = Description::new(file, flags, Some(dentry));
         return files::current().descriptors.insert(description, flags & O_CLOEXEC != 0);
     }
-    if flags & O_DIRECT != 0 && dentry.is_directory() {
-        return Err(EINVAL);
-    }
     let writes = ops::wanted(flags).contains(Access::WRITE) && dentry.kind() == FileType::Regular;
     if writes && processes::run_file(dentry.inode()) {
         return Err(ETXTBSY);
@@ -145,8 +143,7 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
     leases::break_for(dentry.inode(), flags)?;
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
     let file = open_inode(&dentry, flags)?;
-    let has_blocks = matches!(dentry.kind(), FileType::Regular | FileType::BlockDevice);
-    if flags & O_DIRECT != 0 && !(has_blocks && file.may_be_direct()) {
+    if flags & O_DIRECT != 0 && !has_direct(&*file, dentry.kind()) {
         return Err(EINVAL);
     }
     if let Some(before) = &before {

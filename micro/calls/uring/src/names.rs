@@ -94,9 +94,7 @@ pub fn issue(ring: &Arc<Ring>, request: &Request) -> Result<usize> {
             attributes::sync_range(file, sqe.offset as i64, i64::from(sqe.length), sqe.op_flags)
         }),
         ops::FALLOCATE => with_file(&|file| {
-            if sqe.offset > i64::MAX as u64 || sqe.address == 0 || sqe.address > i64::MAX as u64 {
-                return Err(EINVAL);
-            }
+            attributes::check_range(sqe.offset as i64, sqe.address as i64)?;
             // Linux' thread that does this has the signal (SIGXFSZ) to itself.
             let end = sqe.offset.saturating_add(sqe.address);
             if end > task::current().process.limits.file_size() && end > file.file().size()? {

@@ -250,8 +250,7 @@ pub fn post_more(ring: &Ring, request: &Request, result: i32, flags: u32) -> boo
     if ring.rings.lock().is_full() {
         return false;
     }
-    ring.post(request.user_data(), result, flags | F_MORE);
-    count(ring);
+    post(ring, request, result, flags | F_MORE);
     true
 }
 
@@ -273,18 +272,18 @@ fn end(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32, failed: boo
     drop(file);
     let refused = request.refused.load(Ordering::Relaxed) != 0;
     let failed = refused || failed;
-    ring.requests.lock().started -= 1;
+    let is_timeout = request.sqe.opcode == ops::TIMEOUT && !refused;
+    {
+        let mut requests = ring.requests.lock();
+        requests.started -= 1;
+        requests.timeouts += u64::from(is_timeout);
+    }
     // A linked timeout never fails: what becomes of it is a matter of the other request's.
     let is_told = refused || failed && request.sqe.opcode != ops::LINK_TIMEOUT;
-    let is_timeout = request.sqe.opcode == ops::TIMEOUT && !refused;
-    if is_timeout {
-        ring.requests.lock().timeouts += 1;
-    }
-    if is_told || !request.has(CQE_SKIP) {
-        ring.post(request.user_data(), result, flags);
-        if !is_timeout {
-            count(ring);
-        }
+    match is_told || !request.has(CQE_SKIP) {
+        true if is_timeout => ring.post(request.user_data(), result, flags),
+        true => post(ring, request, result, flags),
+        false => {}
     }
     drop(tags);
     if let Some(timeout) = timeout::release(request) {
@@ -311,8 +310,7 @@ fn end_linked(ring: &Ring, request: &Arc<Request>, e: Errno, skips: bool) {
     ring.requests.lock().started -= 1;
     let refused = request.refused.load(Ordering::Relaxed);
     if !skips {
-        ring.post(request.user_data(), error(if refused != 0 { Errno(refused as _) } else { e }), 0);
-        count(ring);
+        post(ring, request, error(if refused != 0 { Errno(refused as _) } else { e }), 0);
     }
 }
 
@@ -348,9 +346,11 @@ pub fn abandon(ring: &Ring, head: &Arc<Request>, e: Errno) {
     links.iter().for_each(|linked| end_linked(ring, linked, ECANCELED, false));
 }
 
-/// One more completion: timeouts that waited for it are due.
-fn count(ring: &Ring) {
+/// Stores a completion, which timeouts count.
+fn post(ring: &Ring, request: &Request, result: i32, flags: u32) {
+    ring.post(request.user_data(), result, flags);
     ring.requests.lock().batched += 1;
+    // The thread that submits does so at its end.
     if ring.submits.load(Ordering::SeqCst) == 0 {
         end_batch(ring);
     }
@@ -361,6 +361,9 @@ pub fn end_batch(ring: &Ring) {
     {
         let mut requests = ring.requests.lock();
         requests.completed += core::mem::take(&mut requests.batched);
+        if requests.by_count.is_empty() {
+            return;
+        }
     }
     loop {
         let due = {

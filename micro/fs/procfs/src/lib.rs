@@ -127,6 +127,10 @@ pub type Row = (&'static str, Entry);
 pub trait Changing: Send + Sync {
     /// Up to `most` of the numbers there are now, ascending, beginning with the first that is at least `from`.
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32>;
+    /// How many numbers there are now.
+    fn count(&self, key: Key) -> u64 {
+        self.numbers(key, 0, usize::MAX).len() as u64
+    }
     /// The same as names, or names that are no numbers, in ascending order of places that they keep in the directory: those from place `from` on, up to
     /// `most`.
     fn names(&self, key: Key, from: u64, most: usize) -> Vec<(u64, String)> {
@@ -462,7 +466,7 @@ impl Node {
             Body::Entry(Entry::Changing(changing)) => changing.permissions(),
             Body::Table { permissions, .. } => permissions,
             _ if kind == FileType::Regular => 0o444,
-            _ if kind == FileType::Directory => 0o555,
+            _ if kind == FileType::Directory => OPEN,
             _ => 0o777,
         })
     }
@@ -545,16 +549,13 @@ impl Inode for Node {
         if let Some((rows, below)) = table {
             stat.links += names(rows, below).filter(|(_, b)| b.kind() == FileType::Directory).count() as u64;
         }
-        if let Body::Entry(Entry::Changing(changing)) = self.body
-            && changing.kind() == FileType::Directory
-        {
-            stat.links += changing.numbers(self.key, 0, usize::MAX).len() as u64;
-        }
-        if let Body::Entry(Entry::Changing(changing)) = self.body
-            && changing.kind() == FileType::Symlink
-        {
-            // The number of descriptors (since Linux 6.2).
-            stat.size = changing.numbers(self.key, 0, usize::MAX).len() as u64;
+        if let Body::Entry(Entry::Changing(changing)) = self.body {
+            match changing.kind() {
+                FileType::Directory => stat.links += changing.count(self.key),
+                // The number of descriptors (since Linux 6.2).
+                FileType::Symlink => stat.size = changing.count(self.key),
+                _ => {}
+            }
         }
         Ok(stat)
     }

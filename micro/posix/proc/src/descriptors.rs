@@ -96,6 +96,10 @@ impl Changing for Descriptors {
         numbers(key, from, most)
     }
 
+    fn count(&self, key: Key) -> u64 {
+        table(key_of(key, 0), |descriptors| descriptors.count() as u64).unwrap_or_default()
+    }
+
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
         let fd = key_of(key, number(name)?);
         open(fd)?;

@@ -3,7 +3,7 @@
 //! refused.
 
 use abi::setting::Setting;
-use abi::{Result, errno::*};
+use abi::{PATH_MAX, Result, errno::*};
 use alloc::format;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -14,8 +14,6 @@ use task::limits::RLIMIT_CORE;
 
 /// Bytes of a pattern, its end included (Linux' CORENAME_MAX_SIZE); what is longer is cut off.
 const MAX_PATTERN: usize = 128;
-/// Bytes of a path, its end included.
-const PATH_MAX: usize = 4096;
 
 /// kernel.core_uses_pid.
 pub static USES_PID: [Setting; 1] = [Setting::new(0, 0, i32::MAX as u64)];
