@@ -5,7 +5,7 @@
 
 use task::files;
 
-use abi::errno::{EACCES, ENOENT, ENOTDIR};
+use abi::errno::{ENOENT, ENOTDIR};
 use abi::{Errno, Result};
 use alloc::format;
 use alloc::string::String;
@@ -20,6 +20,8 @@ const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 /// What covers a masked file.
 const NULL: &[u8] = b"/dev/null";
+/// The permission bits of writing.
+const WRITABLE: u32 = 0o222;
 /// Longest text of a setting that is compared with what it is to be.
 const MAX_SETTING: usize = 4096;
 
@@ -73,14 +75,18 @@ fn set(namespace: &Namespace, name: &str, value: &str) -> Told<()> {
     }
     let refused = |e: Errno| format!("sysctl {name}: the kernel refuses {value:?}: {e:?}");
     let inode = found.inode();
-    match inode.open(inode, O_WRONLY) {
-        Ok(file) => file.write(0, &mut Source::kernel(value.as_bytes())).map(|_| ()).map_err(refused),
-        Err(EACCES) if has(inode, value).map_err(refused)? => Ok(()),
-        Err(EACCES) => {
-            Err(format!("sysctl {name}: it cannot be changed in this kernel, to {value:?} or anything else"))
-        }
-        Err(e) => Err(refused(e)),
+    let Err(e) = write(inode, value) else { return Ok(()) };
+    if has(inode, value).map_err(refused)? {
+        return Ok(());
     }
+    if inode.stat().map_err(refused)?.permissions & WRITABLE == 0 {
+        return Err(format!("sysctl {name}: it cannot be changed in this kernel, to {value:?} or anything else"));
+    }
+    Err(refused(e))
+}
+
+fn write(inode: &Arc<dyn Inode>, value: &str) -> Result<()> {
+    inode.open(inode, O_WRONLY)?.write(0, &mut Source::kernel(value.as_bytes())).map(drop)
 }
 
 /// The file says just that, whatever the white space between its words is.
