@@ -136,17 +136,64 @@ fn podman_runs_it_in_place_of_runc() {
     podman(&["exec", "web", "/bin/sh", "-c", "echo from it >/unilith-made"]).ok();
     podman(&["cp", "web:/unilith-made", &note]).ok();
     assert_eq!(fs::read_to_string(&note).expect("it was copied"), "from it\n");
+    has_what_users_exec(&engines);
     podman(&["stats", "--no-stream", "web"]).ok().says("web");
     podman(&["pause", "web"]).ok();
     podman(&["unpause", "web"]).ok();
-    podman(&["diff", "web"]).ok();
+    // Nothing of the machine's own is in the container's layer.
+    let changes = podman(&["diff", "web"]).ok().out;
+    assert!(!changes.contains("overlay") && changes.contains("/unilith-made"), "{changes}");
     podman(&["stop", "-t", "1", "web"]).ok();
     podman(&["start", "web"]).ok();
     podman(&["rm", "-f", "-t", "0", "web"]).ok();
+    has_secrets_and_names(&engines, &note);
     has_pods(&engines);
     engine.unilith.build_kernel_of_containers("microvm");
     has_files_and_users(&engines);
     podman(&["rmi", "-af"]).ok();
+}
+
+/// What further processes are given, and why one does not start, are as with runc.
+fn has_what_users_exec(engines: &Podman) {
+    let podman = |words: &[&str]| engines.run(words);
+    let sets = ["/bin/sh", "-c", "grep CapEff /proc/self/status"];
+    let plain = podman(&[&["exec", "web"], &sets[..]].concat()).ok().out;
+    let privileged = podman(&[&["exec", "--privileged", "web"], &sets[..]].concat()).ok().out;
+    let bits = |text: &str| {
+        let (_, digits) = text.split_once(':').expect("a line of /proc/self/status");
+        u64::from_str_radix(digits.trim(), 16).expect("hexadecimal digits").count_ones()
+    };
+    assert!(bits(&privileged) > bits(&plain), "{privileged} {plain}");
+    podman(&["exec", "-w", "/nowhere", "web", "/bin/echo"]).code(127).complains("no such file or directory");
+    podman(&["exec", "web", "/bin/nothing"]).code(127);
+    podman(&["exec", "web", "/etc"]).code(126).complains("permission denied");
+    podman(&["exec", "-d", "web", "/bin/sh", "-c", "echo $0 > /detached"]).ok();
+    eventually("it has written", || podman(&["exec", "web", "/bin/cat", "/detached"]).code == Some(0));
+}
+
+/// A secret is mounted in a directory that the engine mounts as well; a program has the name that it was called by.
+fn has_secrets_and_names(engines: &Podman, note: &str) {
+    let podman = |words: &[&str]| engines.run(words);
+    fs::write(note, "very secret").expect("a file can be written");
+    podman(&["secret", "create", "word", note]).ok();
+    podman(&["run", "--rm", "--secret", "word", "tools", "/bin/cat", "/run/secrets/word"])
+        .ok()
+        .says("very secret");
+    podman(&["secret", "rm", "word"]).ok();
+    let show = "echo $0; cat /sys/class/net/eth0/address; test -e /overlay || echo plain";
+    let ran = podman(&[
+        "run",
+        "--rm",
+        "--mac-address",
+        "02:11:22:33:44:55",
+        "-e",
+        "PATH=/bin",
+        "tools",
+        "sh",
+        "-c",
+        show,
+    ]);
+    assert_eq!(ran.ok().out, "sh\n02:11:22:33:44:55\nplain\n");
 }
 
 /// Containers of a pod, and those that share the network of another container, are in one machine with processes of their own.
@@ -303,6 +350,9 @@ fn docker_runs_it_in_place_of_runc() {
         .run(&["run", "--rm", "-u", "7:8", "-h", "pod", "-e", "A=b", "tools", "/bin/id"])
         .ok()
         .says("uid=7 gid=8");
+    docker.run(&["run", "--rm", "tools", "/bin/sh", "-c", "echo $HOME"]).ok().says("/");
+    let domain = ["--domainname", "example.org", "tools", "/bin/cat", "/proc/sys/kernel/domainname"];
+    docker.run(&[&["run", "--rm"], &domain[..]].concat()).ok().says("example.org");
     docker.run(&["network", "create", "front"]).ok();
     let web = ["--name", "web", "--network", "front", "tools", "/bin/httpd", "-f", "-p", "80", "-h", "/bin"];
     docker.run(&[&["run", "-d", "-p", "18080:80"], &web[..]].concat()).ok();

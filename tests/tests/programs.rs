@@ -303,6 +303,11 @@ fn groups_of_raw_sockets_shared_ports_and_answers_of_netlink_are_as_on_linux() {
 }
 
 #[test]
+fn sys_says_of_interfaces_what_their_calls_say() {
+    passes("class_net.c", "interfaces in /sys: ok");
+}
+
+#[test]
 fn packet_sockets_see_and_send_frames_as_on_linux() {
     passes("packet_sockets.c", "packet sockets: ok");
 }

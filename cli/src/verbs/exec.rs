@@ -106,7 +106,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         working: working.as_bytes(),
         arguments: command,
         environment: environment.iter().map(|entry| OsStr::new(entry).as_encoded_bytes()).collect(),
-        container: b"",
+        ..Program::default()
     };
     session::Session::open(&machine)?.program(&program)
 }

@@ -16,6 +16,9 @@ use std::{
 /// Where programs are looked for when PATH is not set (runc and the shells).
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The largest /etc/passwd that is read.
+const MAX_PASSWD: i64 = 1 << 20;
+
 /// A container's root directory.
 #[derive(Debug)]
 pub struct Root {
@@ -110,6 +113,32 @@ impl Root {
         })
     }
 
+    /// The home directory of a user by the container's /etc/passwd (passwd(5)); `/` where that does not say, as with runc.
+    pub fn home_of(&self, binds: &[Bind], uid: u32) -> String {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let passwd = Path::new("/etc/passwd");
+        let opened = match cover_of(binds, passwd) {
+            Some((bind, rest)) => {
+                let path = bind.source.join(rest);
+                fs::open(if rest.as_os_str().is_empty() { &bind.source } else { &path }, flags, Mode::empty())
+            }
+            None => self.at(passwd, flags),
+        };
+        let text = opened.ok().and_then(|file| {
+            let is_file = fs::fstat(&file).is_ok_and(|stat| {
+                FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size <= MAX_PASSWD
+            });
+            is_file.then(|| io::read_to_string(std::fs::File::from(file)).ok()).flatten()
+        });
+        let fields = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let is_users = fields.get(2).and_then(|number| number.parse().ok()) == Some(uid);
+            is_users.then(|| fields.get(5).map(ToString::to_string)).flatten()
+        };
+        let home = text.and_then(|text| text.lines().find_map(fields));
+        home.filter(|home| !home.is_empty()).unwrap_or_else(|| "/".into())
+    }
+
     /// A directory that is there, to be looked at.
     pub fn folder(&self, path: &Path) -> Option<OwnedFd> {
         self.at(path, OFlags::RDONLY | OFlags::DIRECTORY).ok()
@@ -127,11 +156,15 @@ impl Root {
     }
 }
 
+/// The bind that covers a path, and what is left of the path below it.
+fn cover_of<'a>(binds: &'a [Bind], path: &'a Path) -> Option<(&'a Bind, &'a Path)> {
+    let covers = binds.iter().filter_map(|bind| Some((bind, bind.below(path)?)));
+    covers.max_by_key(|(bind, _)| bind.destination.components().count())
+}
+
 /// What is at a path that a bind covers.
 fn mounted(binds: &[Bind], path: &Path) -> Option<Option<(FileType, u32)>> {
-    let covers = binds.iter().filter(|bind| path.starts_with(&bind.destination));
-    let bind = covers.max_by_key(|bind| bind.destination.components().count())?;
-    let rest = path.strip_prefix(&bind.destination).ok()?;
+    let (bind, rest) = cover_of(binds, path)?;
     let source = if rest.as_os_str().is_empty() { bind.source.clone() } else { bind.source.join(rest) };
     let found = fs::stat(&source).ok();
     Some(found.map(|stat| (FileType::from_raw_mode(stat.st_mode), stat.st_mode)))
@@ -166,6 +199,42 @@ mod tests {
         let _ = tree.make_mount_point(Path::new("/absolute/x"), true, None);
         let _ = tree.make_mount_point(Path::new("/upward/x"), true, None);
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "something was made outside of the root");
+    }
+
+    #[test]
+    fn a_users_home_is_what_the_containers_own_passwd_says() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("root");
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        let tree = Root::open(&root).unwrap();
+        assert_eq!(tree.home_of(&[], 0), "/");
+        std::fs::write(
+            root.join("etc/passwd"),
+            "root:x:0:0:root:/root:/bin/sh\nx\nweb:x:7:7::/srv:\nbare:x:8:8:::\n",
+        )
+        .unwrap();
+        let homes = |uid| tree.home_of(&[], uid);
+        assert_eq!([homes(0), homes(7), homes(8), homes(9)], ["/root", "/srv", "/", "/"]);
+        // What the engine mounts over it has the last word.
+        let other = base.path().join("passwd");
+        std::fs::write(&other, "web:x:7:7::/other:\n").unwrap();
+        let bind = Bind {
+            source: other,
+            destination: "/etc/passwd".into(),
+            read_only: true,
+            keeps_below: false,
+            is_recursive: true,
+            is_private: true,
+            is_directory: false,
+        };
+        assert_eq!(tree.home_of(&[bind], 7), "/other");
+        // A link of the image does not lead out of it, and nothing that would block or never end is read.
+        std::fs::remove_file(root.join("etc/passwd")).unwrap();
+        symlink(base.path().join("passwd"), root.join("etc/passwd")).unwrap();
+        assert_eq!(homes(7), "/");
+        std::fs::remove_file(root.join("etc/passwd")).unwrap();
+        fs::mknodat(fs::CWD, root.join("etc/passwd"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        assert_eq!(homes(7), "/");
     }
 
     #[test]

@@ -100,6 +100,13 @@ pub struct Bind {
     pub is_directory: bool,
 }
 
+impl Bind {
+    /// What a path that this covers is called in the source; empty: the source itself. `None`: it does not cover it.
+    pub fn below<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        path.strip_prefix(&self.destination).ok()
+    }
+}
+
 /// Sets of capabilities(7), a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
@@ -112,7 +119,7 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// A set that is left out is empty (config.md, "Linux Process").
-    fn of(all: &LinuxCapabilities) -> Capabilities {
+    pub fn of(all: &LinuxCapabilities) -> Capabilities {
         let bits = |set: &Option<HashSet<Capability>>| {
             let each = set.iter().flatten().filter_map(|one| {
                 // The crate knows the names as they are written.
@@ -128,6 +135,11 @@ impl Capabilities {
             inheritable: bits(all.inheritable()),
             ambient: bits(all.ambient()),
         }
+    }
+
+    /// In the order in which the kernels' interfaces have them.
+    pub fn sets(&self) -> [u64; 5] {
+        [self.bounding, self.permitted, self.effective, self.inheritable, self.ambient]
     }
 }
 

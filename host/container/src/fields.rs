@@ -287,9 +287,8 @@ pub const FIELDS: &[Field] = &[
 /// Those of a process of `exec --process`, which are `process` of `config.json`, so far as they are not as there.
 pub const FIELDS_OF_EXEC: &[Field] = &[
     containers("process.user.umask", ""),
-    containers("process.capabilities", "a user who is not root has none of them in effect"),
+    honoured("process.capabilities", "the container's where there are none"),
     containers("process.rlimits", ""),
-    containers("process.noNewPrivileges", ""),
     containers("process.oomScoreAdj", ""),
     refused(
         "process.ioPriority",

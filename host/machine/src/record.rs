@@ -595,6 +595,12 @@ impl Outcome {
         Outcome { code: 137, reason: Some(reason) }
     }
 
+    /// The monitor, whose name this is, was ended by a SIGKILL that is not the supervisor's. The code is a killed program's.
+    pub fn killed(monitor: &str) -> Outcome {
+        let who = "by somebody, or by this computer for want of memory";
+        Outcome { code: 137, reason: Some(format!("{monitor} was killed from outside: {who}")) }
+    }
+
     pub fn is_out_of_memory(&self) -> bool {
         self.reason.as_ref().is_some_and(|reason| reason.starts_with(Outcome::OUT_OF_MEMORY))
     }

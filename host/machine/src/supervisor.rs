@@ -447,13 +447,13 @@ impl Supervision {
         let complaint = complaint.map(|l| l.trim_start_matches("qemu-system-x86_64: ").to_string());
         let who = spec.platform.monitor();
         let signal = status.and_then(|s| s.terminating_signal()).and_then(|n| u8::try_from(n).ok());
+        if complaint.is_none() && signal.map(i32::from) == Some(signal_hook::consts::SIGKILL) {
+            return Outcome::killed(who);
+        }
         Outcome::failed(match (complaint, signal) {
             (Some(text), _) => format!("{who} ended: {text}"),
             (None, Some(number)) if i32::from(number) == signal_hook::consts::SIGSYS => {
                 format!("{who} made a host call that its filter does not allow, and was ended")
-            }
-            (None, Some(number)) if i32::from(number) == signal_hook::consts::SIGKILL => {
-                format!("{who} was killed from outside: by somebody, or by this computer for want of memory")
             }
             (None, Some(number)) => format!("{who} was ended by {}", signal_name(number)),
             (None, None) => {

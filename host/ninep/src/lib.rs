@@ -48,7 +48,15 @@ pub fn serve(export: Export, stream: UnixStream, descriptors: usize) -> io::Resu
     converse(stream, |message, answer| server.answer(message, answer))
 }
 
-fn converse(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
+/// A machine that ends while it is answered leaves what it does not read: that is an end as well.
+fn converse(stream: UnixStream, serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
+    match answer_all(stream, serve) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Ok(()),
+        result => result,
+    }
+}
+
+fn answer_all(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
     let (mut message, mut answer) = (Vec::new(), Vec::new());
     loop {
         let mut size = [0; 4];

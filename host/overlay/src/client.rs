@@ -4,8 +4,9 @@
 use crate::{LineError, Result, socket};
 use abi::Errno;
 use overlay_wire::{
-    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MAX_PAYLOAD, PROGRAMS_SINCE,
-    Program, Refused, Run, Size, VERSION, Welcome, credit, frame, read_credit, read_started,
+    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MAX_PAYLOAD,
+    PRIVILEGES_SINCE, PROGRAMS_SINCE, Program, Refused, Run, Size, VERSION, Welcome, credit, frame,
+    read_credit, read_started,
 };
 use std::{
     collections::HashMap,
@@ -42,7 +43,7 @@ pub enum Event {
     Out(Vec<u8>),
     Err(Vec<u8>),
     Failure(Failure),
-    /// The program of a container runs, under this number of the machine's.
+    /// The program runs, under this number of the machine's.
     Started(u32),
     /// The last one.
     Exit(Exit),
@@ -133,6 +134,12 @@ impl Client {
     /// The version of the protocol that is spoken.
     pub fn version(&self) -> u16 {
         self.version
+    }
+
+    /// Whether the machine says [`Event::Started`] of programs. One that was made by an older release does not, and gives a program the
+    /// privileges of its first process whatever [`Program::privileges`] says.
+    pub fn tells_starts(&self) -> bool {
+        self.version >= PRIVILEGES_SINCE
     }
 
     /// What runs there.

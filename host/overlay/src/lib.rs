@@ -15,7 +15,9 @@ pub mod multiplexer;
 pub mod socket;
 
 pub use client::{Client, Event, Failure, Input, Running};
-pub use overlay_wire::{Container, ControlGroup, Exit, How, Limit, Namespaces, Origin, Program, Size, Tree};
+pub use overlay_wire::{
+    Container, ControlGroup, Exit, How, Limit, Namespaces, Origin, Privileges, Program, Size, Tree,
+};
 
 /// Why there is no answer. One line each.
 #[derive(Debug, thiserror::Error)]

@@ -80,7 +80,9 @@ fn set(namespace: &Namespace, name: &str, value: &str) -> Told<()> {
         return Ok(());
     }
     if inode.stat().map_err(refused)?.permissions & WRITABLE == 0 {
-        return Err(format!("sysctl {name}: it cannot be changed in this kernel, to {value:?} or anything else"));
+        return Err(format!(
+            "sysctl {name}: it cannot be changed in this kernel, to {value:?} or anything else"
+        ));
     }
     Err(refused(e))
 }

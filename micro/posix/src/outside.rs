@@ -3,6 +3,8 @@
 //! session of their own, and their parent has number 0. The first process never hears of them; at their end the kernel is
 //! who waits for them, and for children that they leave behind (`calls::end`, `calls::children`).
 
+pub use calls_process::program::candidates;
+
 use abi::{Errno, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -82,11 +82,14 @@ fn confine(process: &Process, config: &BootConfig) -> Result<(), String> {
         masked: masked.iter().map(String::as_str).collect(),
         read_only: read_only.iter().map(String::as_str).collect(),
     };
+    // As the superuser: most of it is what the program may not do itself.
+    let programs = core::mem::replace(&mut *process.credentials.lock(), Credentials::of(0, 0));
     confinement::apply(&process.files.namespace(), &what)?;
     // It may be below what was covered.
     if let Some(path) = config.cwd.as_deref() {
         process.files.set_working(confinement::working(&process.files.namespace(), path)?);
     }
+    *process.credentials.lock() = programs;
     Ok(())
 }
 

@@ -23,13 +23,13 @@ use std::{
 };
 use unilith_container::{
     beneath::Root,
-    bundle::complete,
+    bundle::{Capabilities, complete},
     fields::{self, Part},
     record::{Containers, Record, Status},
     terminal,
 };
 use unilith_overlay::{
-    Client, Event, Exit, Input, Program, Running,
+    Client, Event, Exit, Input, Privileges, Program, Running,
     socket::{bind_at, connect_at},
 };
 
@@ -108,6 +108,9 @@ struct Process {
     /// Columns and rows of its terminal, where it names them.
     #[serde(default)]
     size: Option<(u64, u64)>,
+    /// The sets of capabilities, and whether there are new privileges for it; `None`: as in the container.
+    #[serde(default)]
+    privileges: Option<([u64; 5], bool)>,
 }
 
 impl Args {
@@ -145,7 +148,7 @@ impl Args {
                 working: self.cwd.as_ref().map_or(String::new(), |path| path.display().to_string()),
                 user: self.user(),
                 terminal: self.tty,
-                size: None,
+                ..Process::default()
             });
         };
         let length = fs::metadata(path).map_err(file("read", path))?.len();
@@ -160,6 +163,7 @@ impl Args {
         fields::check(Part::Exec, &process).map_err(name)?;
         let process: unilith_container::Process = serde_json::from_value(process).map_err(wrong)?;
         let arguments = process.args().clone().filter(|a| !a.is_empty());
+        let privileges = |all| (Capabilities::of(all).sets(), process.no_new_privileges().unwrap_or(false));
         Ok(Process {
             arguments: arguments
                 .ok_or_else(|| Fault::new(format!("{}: args names no program", path.display())))?,
@@ -168,6 +172,7 @@ impl Args {
             user: user(process.user()),
             size: process.console_size().map(|size| (size.width(), size.height())),
             terminal: process.terminal().unwrap_or(false) || self.tty,
+            privileges: process.capabilities().as_ref().map(privileges),
         })
     }
 }
@@ -321,7 +326,13 @@ fn run(
         arguments: arguments.iter().map(Vec::as_slice).collect(),
         environment: environment.iter().map(Vec::as_slice).collect(),
         container: record.sandbox.as_ref().map_or(b"", |_| record.id.as_bytes()),
+        privileges: process
+            .privileges
+            .map(|(capabilities, no_new_privileges)| Privileges { no_new_privileges, capabilities }),
     })?;
+    if client.tells_starts() {
+        await_start(&running, &process.arguments[0], &process.working)?;
+    }
     started()?;
     let failed = |e: io::Error| Fault::new(format!("the terminal: {e}"));
     let out = match terminal {
@@ -339,6 +350,43 @@ fn run(
         }
     };
     Ok(copy(&running, out, &process.arguments[0]).map_or(ENDED_WITH_MACHINE, |exit| exit.code))
+}
+
+/// The number of the program in its machine, once it runs. Why it does not is said with runc's words, which engines read.
+pub fn await_start(running: &Running, name: &str, working: &str) -> Result<u32> {
+    let mut why = None;
+    loop {
+        match running.next() {
+            Event::Started(pid) => return Ok(pid),
+            Event::Failure(failure) => why = Some(failure),
+            Event::Exit(exit) => {
+                let code = exit.code.max(1);
+                let Some(why) = why else {
+                    return Err(Fault { code, message: format!("{name}: it did not start") });
+                };
+                let in_words = match why.errno {
+                    Some("ENOENT") => "no such file or directory",
+                    Some("ENOTDIR") => "not a directory",
+                    Some("EACCES") => "permission denied",
+                    _ => why.text.as_str(),
+                };
+                let message = match why.subject.as_str() {
+                    "" if why.errno == Some("EACCES") => format!("exec: \"{name}\": {in_words}"),
+                    "" => format!("{name}: {}", why.text),
+                    subject if subject == working => {
+                        format!("chdir to cwd (\"{working}\") set in config.json failed: {in_words}")
+                    }
+                    subject => format!("{name}: {subject}: {}", why.text),
+                };
+                return Err(Fault { code, message });
+            }
+            Event::Lost(why) => {
+                let message = format!("the container's machine ended: {why}");
+                return Err(Fault { code: ENDED_WITH_MACHINE, message });
+            }
+            Event::Out(_) | Event::Err(_) => {}
+        }
+    }
 }
 
 /// Where a program's output goes.

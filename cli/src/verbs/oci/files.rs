@@ -52,8 +52,8 @@ pub fn places(
         )));
     }
     // What the machine's kernel mounts, and what it makes where it may.
-    let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp", "/etc"];
-    for own in if container.read_only { &own[..] } else { &own[..4] } {
+    let own = ["/proc", "/sys", "/dev", "/run", "/tmp", "/etc"];
+    for own in if container.read_only { &own[..] } else { &own[..3] } {
         root.make_mount_point(Path::new(own), true, owner)?;
     }
     root.make_mount_point(&container.working, true, owner)?;
@@ -98,10 +98,12 @@ pub fn places(
         asked.for_each(|place| place.source = names.resolv_conf.clone());
     }
     places.sort_by_key(|place| place.destination.components().count());
+    for place in places.iter().filter(|place| !place.destination.starts_with("/dev")) {
+        root.make_mount_point(&place.destination, place.is_directory, owner)?;
+    }
+    let memory = container.scratch.iter().filter(|place| place.is_in_memory());
+    make_in_covers(&places, &memory.map(|place| place.destination.as_path()).collect::<Vec<_>>(), owner)?;
     for place in places {
-        if !place.destination.starts_with("/dev") {
-            root.make_mount_point(&place.destination, place.is_directory, owner)?;
-        }
         let guest = place.destination.to_string_lossy().into_owned();
         let writable_below =
             place.read_only && place.keeps_below && mounted::is_writable_below(&place.source)?;
@@ -122,6 +124,34 @@ pub fn places(
     let ids = ids(all, container)?;
     volumes.iter_mut().for_each(|volume| volume.ids.clone_from(&ids));
     Ok((volumes, names))
+}
+
+/// Makes the mount points of places in directories that are mounted over them: engines put secrets into a directory that they mount, and
+/// users a volume into a volume. `places` are in the order of their depth; `memory`: where file systems in memory are, which are empty.
+fn make_in_covers(places: &[bundle::Bind], memory: &[&Path], owner: Option<(u32, u32)>) -> Result<()> {
+    let binds = places.iter().map(|place| (place.destination.as_path(), place.is_directory));
+    let others = memory.iter().map(|destination| (*destination, true));
+    for (destination, is_directory) in binds.chain(others).filter(|(path, _)| !path.starts_with("/dev")) {
+        let depth = |path: &Path| path.components().count();
+        let is_above = |path: &Path| path != destination && destination.starts_with(path);
+        let covers = places.iter().filter(|cover| is_above(&cover.destination));
+        let Some(cover) = covers.max_by_key(|cover| depth(&cover.destination)) else { continue };
+        if memory.iter().any(|path| is_above(path) && depth(path) > depth(&cover.destination)) {
+            continue;
+        }
+        let Some(below) = cover.below(destination) else { continue };
+        let root = Root::open(&cover.source)?;
+        if cover.read_only && !root.has(below) {
+            return Err(Fault::new(format!(
+                "cannot make the mount point {}: {} is read-only, and has no {}",
+                destination.display(),
+                cover.destination.display(),
+                below.display()
+            )));
+        }
+        root.make_mount_point(below, is_directory, owner)?;
+    }
+    Ok(())
 }
 
 /// Copies what is in a directory of the image, with its owners, modes, times and attributes. No link in it is followed.

@@ -188,6 +188,7 @@ fn prepare(
             Some(&container.root),
         )?;
     }
+    add_home(&mut container)?;
     let socket = folder.join(START);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let what = match &args.pod {
@@ -222,7 +223,7 @@ fn machine(
     let has_link = container.network != bundle::Network::Host && !container.is_offline();
     let claim = has_link.then(|| all.claim_interface()).transpose()?;
     let root = Root::open(&container.root)?;
-    let program = find_program(&root, container)?;
+    find_program(&root, container)?;
     let (volumes, names) = places(all, folder, container, &root)?;
     if container.is_virtual && volumes.iter().any(|volume| volume.ids.is_some()) {
         return Err(Fault::new(
@@ -241,7 +242,7 @@ fn machine(
     let archive = folder.join("root.cpio");
     fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
     let server = names.map(|names| names.server);
-    let spec = spec(all, args, container, choices, &program, volumes, archive, server)?;
+    let spec = spec(all, args, container, choices, volumes, archive, server)?;
     let store = Store::open()?;
     let held = match store.create(spec.clone()) {
         // A machine of `unilith run`, or a container of another engine, is called the same.
@@ -283,17 +284,26 @@ impl Streams {
     }
 }
 
-/// The path of the container's program; what cannot be run is said with a shell's exit code.
-pub fn find_program(root: &Root, container: &Container) -> Result<PathBuf> {
-    root.find_program(&container.binds, &container.args[0], &container.env, &container.working).map_err(
-        |error| {
-            let code = match error {
-                unilith_container::ContainerError::NotExecutable(_) => NOT_EXECUTABLE,
-                _ => NOT_FOUND,
-            };
-            Fault { code, message: error.to_string() }
-        },
-    )
+/// The home of a user for whom the engine names none is what the container's own files say, as with runc.
+fn add_home(container: &mut Container) -> Result<()> {
+    if container.env.iter().all(|entry| entry.strip_prefix("HOME=").is_none_or(str::is_empty)) {
+        let home = Root::open(&container.root)?.home_of(&container.binds, container.uid);
+        container.env.retain(|entry| !entry.starts_with("HOME="));
+        container.env.push(format!("HOME={home}"));
+    }
+    Ok(())
+}
+
+/// Looks for the container's program, as the machine will: what cannot be run is said with a shell's exit code.
+pub fn find_program(root: &Root, container: &Container) -> Result<()> {
+    let found = root.find_program(&container.binds, &container.args[0], &container.env, &container.working);
+    found.map(drop).map_err(|error| {
+        let code = match error {
+            unilith_container::ContainerError::NotExecutable(_) => NOT_EXECUTABLE,
+            _ => NOT_FOUND,
+        };
+        Fault { code, message: error.to_string() }
+    })
 }
 
 /// A machine of its own shares no processes and no System V IPC with another one.
@@ -314,13 +324,11 @@ fn check_namespaces(container: &Container) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::too_many_arguments, reason = "what a machine is made of, each once")]
 fn spec(
     all: &Containers,
     args: &Args,
     container: &Container,
     choices: &Choices,
-    program: &Path,
     volumes: Vec<Mount>,
     initrd: PathBuf,
     server: Option<Ipv4Addr>,
@@ -346,8 +354,6 @@ fn spec(
         let (key, value) = entry.split_once('=')?;
         Some((key.to_string(), value.to_string()))
     });
-    let mut words = vec![program.to_string_lossy().into_owned()];
-    words.extend(container.args[1..].iter().cloned());
     let label = container.args[0].rsplit('/').next().unwrap_or_default().to_string();
     Ok(Spec {
         id: args.machine.clone(),
@@ -368,7 +374,7 @@ fn spec(
         initrd,
         memory: memory / 4096 * 4096,
         cpus: 1,
-        args: words,
+        args: container.args.clone(),
         env: environment.collect(),
         cwd: Some(container.working.to_string_lossy().into_owned()),
         uid: container.uid,

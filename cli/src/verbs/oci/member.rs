@@ -27,7 +27,7 @@ use unilith_container::{
     record::{Containers, Record},
 };
 use unilith_machine::record::{Memory, Mount, Outcome};
-use unilith_overlay::{Client, Event, How, Program, Running};
+use unilith_overlay::{Client, How, Program, Running};
 
 /// The file in the container's folder with the number that its first process has in the machine.
 const FIRST: &str = "first";
@@ -48,7 +48,6 @@ pub struct Member {
     sandbox: String,
     namespaces: Namespaces,
     folder: PathBuf,
-    program: PathBuf,
     volumes: Vec<Mount>,
     membership: Membership,
     streams: Streams,
@@ -62,7 +61,7 @@ pub fn prepare(
     sandbox: &str,
 ) -> Result<Member> {
     let root = Root::open(&container.root)?;
-    let program = keeper::find_program(&root, &container)?;
+    keeper::find_program(&root, &container)?;
     let (volumes, _) = files::places(all, folder, &container, &root)?;
     let most = unilith_overlay::Container::MAX_TREES as usize;
     let in_memory = container.scratch.iter().filter(|scratch| scratch.is_in_memory()).count();
@@ -77,7 +76,7 @@ pub fn prepare(
     let membership = pod::join(&all.folder(sandbox)?, &args.id, &volumes)?;
     let streams = Streams::of(args, &container)?;
     let (id, sandbox, folder) = (args.id.clone(), sandbox.to_string(), folder.to_path_buf());
-    Ok(Member { container, id, sandbox, namespaces, folder, program, volumes, membership, streams })
+    Ok(Member { container, id, sandbox, namespaces, folder, volumes, membership, streams })
 }
 
 /// Where one of the container's namespaces comes from.
@@ -174,7 +173,7 @@ impl Member {
         let memory = machine.spec.memory;
         let client = Arc::new(Client::connect(&machine.folder)?);
         let running = self.ask(&client, &all.find(&self.id)?)?;
-        let pid = self.await_program(&running)?;
+        let pid = exec::await_start(&running, &self.container.args[0], "")?;
         let path = self.folder.join(FIRST);
         fs::write(&path, pid.to_string()).map_err(file("write", &path))?;
         pass_signals(client.clone(), pid)?;
@@ -228,15 +227,10 @@ impl Member {
         let container = &self.container;
         let confinement = &container.confinement;
         let trees = self.trees();
-        let program = self.program.to_string_lossy();
-        let words = [program.as_bytes()].into_iter().chain(container.args[1..].iter().map(String::as_bytes));
         let working = container.working.to_string_lossy();
         let size = self.streams.has_terminal.then(|| size_of(&self.streams.output));
         let limit =
             |&(resource, soft, hard): &(u8, u64, u64)| unilith_overlay::Limit { resource, soft, hard };
-        let sets = |of: unilith_container::bundle::Capabilities| {
-            [of.bounding, of.permitted, of.effective, of.inheritable, of.ambient]
-        };
         let wanted = unilith_overlay::Container {
             name: self.id.as_bytes(),
             trees: trees
@@ -251,7 +245,7 @@ impl Member {
             uid: container.uid,
             gid: container.gid,
             groups: container.groups.clone(),
-            capabilities: container.capabilities.map(sets),
+            capabilities: container.capabilities.map(|all| all.sets()),
             no_new_privileges: container.no_new_privileges,
             umask: container.umask,
             limits: container.limits.iter().map(limit).collect(),
@@ -283,39 +277,12 @@ impl Member {
                 terminal: size,
                 input: true,
                 working: working.as_bytes(),
-                arguments: words.collect(),
+                arguments: container.args.iter().map(String::as_bytes).collect(),
                 environment: container.env.iter().map(String::as_bytes).collect(),
                 ..Program::default()
             },
         };
         Ok(client.container(&wanted)?)
-    }
-
-    /// The number of its first process, once that runs.
-    fn await_program(&self, running: &Running) -> Result<u32> {
-        let mut why = None;
-        loop {
-            match running.next() {
-                Event::Started(pid) => return Ok(pid),
-                Event::Failure(failure) => why = Some(failure),
-                Event::Exit(exit) => {
-                    let name = &self.container.args[0];
-                    let text = why.map_or_else(
-                        || "it did not start".into(),
-                        |why| match why.subject.as_str() {
-                            "" => why.text,
-                            subject => format!("{subject}: {}", why.text),
-                        },
-                    );
-                    return Err(Fault { code: exit.code.max(1), message: format!("{name}: {text}") });
-                }
-                Event::Lost(why) => {
-                    let code = exec::ENDED_WITH_MACHINE;
-                    return Err(Fault { code, message: format!("the pod's machine ended: {why}") });
-                }
-                Event::Out(_) | Event::Err(_) => {}
-            }
-        }
     }
 }
 

@@ -75,13 +75,14 @@ fn text(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Starts a program that nobody waits for, with no streams.
-pub fn detach(command: &mut Command) -> Result<(), Refused> {
+/// Starts a program that nobody waits for, with no streams; its number.
+pub fn detach(command: &mut Command) -> Result<u32, Refused> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;
+    let pid = child.id();
     // It is this process' child, which reaps it.
     thread::spawn(move || child.wait());
-    Ok(())
+    Ok(pid)
 }
 
 /// What is said of a program that cannot be started.

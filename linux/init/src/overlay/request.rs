@@ -2,7 +2,7 @@
 //! One command that runs: its process, its streams, its end.
 
 use super::{Line, commands, lock, programs};
-use overlay_wire::{ErrorReport, Exit, How, Kind, Program, Run, WINDOW, credit, frame, read_credit};
+use overlay_wire::{ErrorReport, Exit, How, Kind, Program, Run, WINDOW, credit, frame, read_credit, started};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     ffi::OsString,
@@ -144,7 +144,9 @@ impl Request {
             Wanted::Program(wanted) => {
                 let mut command = wanted.prepare(line.program)?;
                 if wanted.detached {
-                    return programs::detach(&mut command).map(|()| 0);
+                    let pid = programs::detach(&mut command)?;
+                    self.tell_started(line, pid);
+                    return Ok(0);
                 }
                 return self.spawn(line, &mut command, wanted.input);
             }
@@ -170,6 +172,9 @@ impl Request {
         command.stdin(if reads { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(programs::failed)?;
+        if matches!(self.wanted, Wanted::Program(_)) {
+            self.tell_started(line, child.id());
+        }
         let group = Pid::from_child(&child);
         let is_interrupted = {
             let mut flow = lock(&self.flow);
@@ -194,6 +199,10 @@ impl Request {
         let status = child.wait().map_err(|e| (126, format!("waiting for it: {e}")))?;
         lock(&self.flow).group = None;
         Ok(code(status))
+    }
+
+    fn tell_started(&self, line: &Line, pid: u32) {
+        line.send(&frame(Kind::STARTED, self.session, self.number, &started(pid)));
     }
 
     /// Writes the client's input to the command.

@@ -96,7 +96,7 @@ pub trait Remote {
     /// Takes input: `None` when there is none yet, `Some(0)` at its end.
     fn input(&self, to: &mut [u8]) -> Option<usize>;
 
-    /// Tells the client of a container that its program runs, under this number.
+    /// Tells the client that its program runs, under this number.
     fn started(&self, pid: u32);
 
     /// What else came.

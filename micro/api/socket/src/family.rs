@@ -67,7 +67,8 @@ pub fn register_caller(names: &'static dyn Names) {
     *CALLER.lock() = Some(names);
 }
 
-pub(crate) fn caller() -> Option<Caller<'static>> {
+/// Who calls; `None` before there is anybody.
+pub fn caller() -> Option<Caller<'static>> {
     CALLER.lock().map(|names| Caller { names })
 }
 

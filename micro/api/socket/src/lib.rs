@@ -34,7 +34,7 @@ mod zero_copy;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{
-    Family, Maker, Network, create, credentials, may_administer, network_number, pair, register,
+    Family, Maker, Network, caller, create, credentials, may_administer, network_number, pair, register,
     register_caller, register_maker, set, set_text, stack, table,
 };
 pub use file::{SocketFile, network_of_file, of_file};

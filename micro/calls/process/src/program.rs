@@ -4,6 +4,7 @@
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use api_fs::FileType;
 use api_lock::SpinLock;
@@ -20,6 +21,9 @@ use task::process::Process;
 use task::time::namespace::{VDSO, clock_page};
 use task::users::UserNamespace;
 use vfs::{Access, Dentry, ops};
+
+/// Where programs are looked for when the environment does not say (Docker's own default).
+const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
 pub struct Prepared {
@@ -61,8 +65,8 @@ pub struct Asked {
     pub environment: Vec<Vec<u8>>,
 }
 
-/// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
-/// start again. Of an image with a linked program it is that, whatever the path.
+/// Finds the program by its path, or by its name as [`candidates`] has it, and loads it: the first program, and the one that it is
+/// replaced by when it is to start again. Of an image with a linked program it is that, whatever the path.
 pub fn prepare_first(
     process: &Process,
     name: Vec<u8>,
@@ -72,10 +76,42 @@ pub fn prepare_first(
     #[cfg(feature = "linked")]
     let (file, pages) = crate::linked::first(process, &name)?;
     #[cfg(not(feature = "linked"))]
-    let file = find(process, &name)?;
-    #[cfg(not(feature = "linked"))]
-    let pages = executable(process, &file)?;
+    let (name, file, pages) = search(process, &name, &environment)?;
     prepare(process, Asked { file, pages, name, is_closed: false, arguments, environment })
+}
+
+/// The first of the candidates that can be run. One that is there and cannot be is what is wrong if there is no other (execvp(3)).
+#[cfg(not(feature = "linked"))]
+fn search(
+    process: &Process,
+    name: &[u8],
+    environment: &[Vec<u8>],
+) -> Result<(Vec<u8>, Arc<Dentry>, Arc<MappedFile>)> {
+    let mut why = ENOENT;
+    for path in candidates(name, environment) {
+        let found = find(process, &path).and_then(|file| Ok((executable(process, &file)?, file)));
+        match found {
+            Ok((pages, file)) => return Ok((path, file, pages)),
+            Err(EACCES) => why = EACCES,
+            Err(ENOENT | ENOTDIR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(why)
+}
+
+/// Where a program of this name may be, the likeliest first: in the directories of PATH, unless the name has a slash.
+pub fn candidates(name: &[u8], environment: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    if name.contains(&b'/') {
+        return vec![name.to_vec()];
+    }
+    let path = environment.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or(PATH);
+    let join = |directory: &[u8]| match directory {
+        // POSIX, XBD 8.3: the working directory.
+        b"" => name.to_vec(),
+        directory => [directory.strip_suffix(b"/").unwrap_or(directory), b"/", name].concat(),
+    };
+    path.split(|byte| *byte == b':').map(join).collect()
 }
 
 /// Loads the program for the process; nothing of the process changes. Errors are execve(2)'s.
@@ -272,4 +308,20 @@ pub fn reason(path: &str, error: Errno) -> String {
         _ => return alloc::format!("{path}: {error:?}"),
     };
     alloc::format!("{path}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_name_is_looked_for_where_the_environment_says() {
+        let texts = |name: &[u8], environment: &[Vec<u8>]| {
+            let text = |path: Vec<u8>| String::from_utf8(path).unwrap();
+            candidates(name, environment).into_iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(b"sh", &[b"PATH=/a:/b/:".to_vec()]), ["/a/sh", "/b/sh", "sh"]);
+        assert_eq!(texts(b"./sh", &[]), ["./sh"]);
+        assert_eq!(texts(b"sh", &[b"PATHS=/a".to_vec()])[1], "/usr/local/bin/sh");
+    }
 }

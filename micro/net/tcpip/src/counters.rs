@@ -129,7 +129,6 @@ impl Stack {
             "tcp_fastopen_key" => {
                 Some(self.fast_open.map_or_else(|| Keys::NONE.shown(), |keys| keys.shown()) + "\n")
             }
-            "lo_mtu" => Some(format!("{}\n", self.ip.lo.mtu)),
             #[cfg(feature = "interfaces")]
             "ip_forward" => Some(String::from(if self.ip.forwards() { "1\n" } else { "0\n" })),
             _ => Stack::tag(name).map(|tag| format!("{}\n", self.tags[tag])),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Containers of a pod: a client of the line starts each in this machine, with files of its own, and waits for its end.
 
-use crate::program::{Streams, candidates, explain, refused};
+use crate::program::{Streams, explain, refused};
 use abi::errno::EEXIST;
 use alloc::format;
 use alloc::string::String;
@@ -206,7 +206,7 @@ fn start_and_serve(remote: &dyn Remote, wanted: &Container<'_>, known: &Known) -
     let (container, program) = (&known.0, &wanted.program);
     let mut streams = Streams::new(&container.namespace, program, (wanted.uid, wanted.gid))
         .map_err(|e| Failure::new("its standard streams").errno(e).code(Failure::REFUSED))?;
-    let paths = candidates(program.arguments[0], &container.environment);
+    let paths = outside::candidates(program.arguments[0], &container.environment);
     let asked = Wanted {
         arguments: program.arguments.iter().map(|word| word.to_vec()).collect(),
         environment: container.environment.clone(),

@@ -14,20 +14,19 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use api_boot::CapabilitySets;
 use api_fs::{File, Sink, Source};
 use api_overlay::{Failure, Outcome, Remote, Stop, Stream};
 use api_sched::{WaitKey, WaitQueue};
 use descriptors::Description;
 use devfs::OutsideTerminal;
-use overlay_wire::Program;
+use overlay_wire::{Privileges, Program};
 use pipe::PipeEnd;
 use posix::outside::{self, Place, Refusal, Wanted};
 use task::process::Process;
 use task::{auxiliary, containers};
 use vfs::Namespace;
 
-/// Where programs are looked for when the environment does not say (Docker's own default).
-const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The kind of terminal that a client has, unless it says another one: every image knows this one.
 const TERM: &[u8] = b"xterm";
 /// Bytes moved at once.
@@ -69,13 +68,24 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
         path => directory(&tree, path)?,
     };
     let environment = environment(its_environment, wanted, account.as_ref());
-    let credentials = match account {
+    let mut credentials = match account {
         None => its_credentials.clone(),
         Some(account) => account.credentials(its_credentials),
     };
+    if let Some(Privileges { no_new_privileges, capabilities }) = wanted.privileges {
+        let [bounding, permitted, effective, inheritable, ambient] = capabilities;
+        credentials = credentials.with_capabilities(&CapabilitySets {
+            bounding,
+            permitted,
+            effective,
+            inheritable,
+            ambient,
+        });
+        credentials.no_new_privileges = no_new_privileges;
+    }
     let namespace =
         container.as_ref().map_or_else(|| first.files.namespace(), |container| container.namespace.clone());
-    let paths = candidates(wanted.arguments[0], &environment);
+    let paths = outside::candidates(wanted.arguments[0], &environment);
     let mut streams = Streams::new(&namespace, wanted, (credentials.uid, credentials.gid))
         .map_err(|e| Failure::new("its standard streams").errno(e).code(Failure::REFUSED))?;
     let asked = Wanted {
@@ -88,6 +98,7 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
         place: container.as_ref().map_or(Place::Machine, Place::Beside),
     };
     let process = outside::start(&first, &asked, &paths).map_err(|refusal| explain(refusal, wanted))?;
+    remote.started(process.pid.of_machine() as u32);
     if wanted.detached {
         return Ok(0);
     }
@@ -166,20 +177,6 @@ fn environment(first: &[Vec<u8>], wanted: &Program<'_>, account: Option<&Account
         all.push([b"TERM=", TERM].concat());
     }
     all
-}
-
-/// Where the program may be, the likeliest first.
-pub fn candidates(name: &[u8], environment: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    if name.contains(&b'/') {
-        return vec![name.to_vec()];
-    }
-    let path = value_of(environment, b"PATH").unwrap_or(PATH);
-    let join = |directory: &[u8]| match directory {
-        // POSIX, XBD 8.3: the working directory.
-        b"" => name.to_vec(),
-        directory => crate::paths::join(directory, name),
-    };
-    path.split(|byte| *byte == b':').map(join).collect()
 }
 
 /// A registration in a queue of waiters for as long as it lives.
@@ -403,13 +400,5 @@ mod tests {
         let account = Account { uid: 5, gid: 6, groups: vec![7], home: b"/home/me".to_vec() };
         let all = environment(&first, &Program { terminal: None, ..wanted }, Some(&account));
         assert_eq!(texts(&all), ["PATH=/opt:/bin", "HOME=/home/me", "PATHS=x", "A=b=c"]);
-    }
-
-    #[test]
-    fn a_bare_name_is_looked_for_where_the_environment_says() {
-        let all = candidates(b"sh", &[b"PATH=/a:/b/:".to_vec()]);
-        assert_eq!(texts(&all), ["/a/sh", "/b/sh", "sh"]);
-        assert_eq!(texts(&candidates(b"./sh", &[])), ["./sh"]);
-        assert_eq!(candidates(b"sh", &[])[1], b"/usr/local/bin/sh");
     }
 }

@@ -28,11 +28,11 @@
 //!
 //! [`Kind::PROGRAM`] starts a program of the machine's image instead, as a process of its own; it is a request like any other.
 //! With a terminal all it prints is [`Kind::STDOUT`], its keys are [`Kind::STDIN`], and [`Kind::RESIZE`] says when the terminal has
-//! another size; without one [`Kind::INTERRUPT`] is SIGINT to its process group. A session that ends hangs up (SIGHUP). A
+//! another size; without one [`Kind::INTERRUPT`] is SIGINT to its process group. [`Kind::STARTED`] says that it runs. A session that ends hangs up (SIGHUP). A
 //! [`Kind::RUN`] whose first word is no command starts the program of that name, without input.
 //!
 //! [`Kind::CONTAINER`] starts a program in a tree of files of its own, which the machine mounts for it: a container of a pod.
-//! [`Kind::STARTED`] says that it runs. It is like a [`Kind::PROGRAM`] otherwise, but that its end ends every process that
+//! It is like a [`Kind::PROGRAM`] otherwise, but that its end ends every process that
 //! descends from it or was started in it later, and that a session that ends takes all of them with it (SIGKILL).
 //!
 //! Flow is controlled by credit: a request's output and input may each be ahead of their reader by the window that the
@@ -51,17 +51,19 @@ mod message;
 
 pub use decoder::{Decoder, Frame, check};
 pub use message::{
-    Container, ControlGroup, ErrorReport, Exit, Hello, How, Limit, Malformed, Namespaces, Origin, Program,
-    Refused, Run, Size, Tree, Welcome, credit, read_credit, read_started, started,
+    Container, ControlGroup, ErrorReport, Exit, Hello, How, Limit, Malformed, Namespaces, Origin, Privileges,
+    Program, Refused, Run, Size, Tree, Welcome, credit, read_credit, read_started, started,
 };
 
 use alloc::vec::Vec;
 
 /// Version of the conversation that this crate speaks. 2 has [`Kind::PROGRAM`] and [`Kind::RESIZE`], 3 has
-/// [`Kind::CONTAINER`]; whoever speaks an older one finds everything else unchanged.
-pub const VERSION: u16 = 3;
+/// [`Kind::CONTAINER`], 4 [`Kind::STARTED`] for programs and their [`Privileges`]; whoever speaks an older one finds everything else unchanged.
+pub const VERSION: u16 = 4;
 /// The first version that has [`Kind::CONTAINER`], and programs in one.
 pub const CONTAINERS_SINCE: u16 = 3;
+/// The first version that says [`Kind::STARTED`] of programs, and heeds their [`Privileges`].
+pub const PRIVILEGES_SINCE: u16 = 4;
 /// The first version that has [`Kind::PROGRAM`].
 pub const PROGRAMS_SINCE: u16 = 2;
 /// First bytes of a frame.
@@ -112,7 +114,7 @@ impl Kind {
     pub const ERROR: Kind = Kind(0x85);
     /// Guest: the command's end ([`Exit`]).
     pub const EXIT: Kind = Kind(0x86);
-    /// Guest: the program of a container runs ([`started`]).
+    /// Guest: the program runs ([`started`]).
     pub const STARTED: Kind = Kind(0x87);
     /// Guest: answers [`Kind::PING`].
     pub const PONG: Kind = Kind(0x88);

@@ -210,7 +210,8 @@ impl Size {
 
 /// Starts a program of the image: `flags` u8 (1: terminal, 2: input, 4: detached), reserved u8, `columns` u16, `rows` u16,
 /// reserved u16, `user` bytes, `working` bytes (both may be empty), number of arguments u32, each argument's bytes, number
-/// of variables u32, each variable's bytes (`NAME=VALUE`); since version 3 `container` bytes, which may be missing.
+/// of variables u32, each variable's bytes (`NAME=VALUE`); since version 3 `container` bytes, which may be missing; since version 4
+/// its [`Privileges`], which may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program<'a> {
     /// The program's standard streams are a terminal of this size.
@@ -229,6 +230,34 @@ pub struct Program<'a> {
     pub environment: Vec<&'a [u8]>,
     /// The container in whose tree it runs, and whose first process is meant above; empty: the machine's.
     pub container: &'a [u8],
+    /// `None`: those of the first process.
+    pub privileges: Option<Privileges>,
+}
+
+/// What a program may do, in place of what the first process may: `flags` u8 (1: no new privileges), five sets of capabilities u64 (bounding,
+/// permitted, effective, inheritable, ambient).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Privileges {
+    pub no_new_privileges: bool,
+    pub capabilities: [u64; 5],
+}
+
+impl Privileges {
+    const NO_NEW_PRIVILEGES: u8 = 1;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(if self.no_new_privileges { Privileges::NO_NEW_PRIVILEGES } else { 0 });
+        self.capabilities.iter().for_each(|set| out.extend_from_slice(&set.to_le_bytes()));
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Privileges> {
+        let flags = r.u8()?;
+        let mut capabilities = [0; 5];
+        for set in &mut capabilities {
+            *set = r.u64()?;
+        }
+        Ok(Privileges { no_new_privileges: flags & Privileges::NO_NEW_PRIVILEGES != 0, capabilities })
+    }
 }
 
 impl<'a> Program<'a> {
@@ -250,8 +279,11 @@ impl<'a> Program<'a> {
             out.extend_from_slice(&(words.len() as u32).to_le_bytes());
             words.iter().for_each(|word| put_bytes(&mut out, word));
         }
-        // A machine of version 2 does not look behind the environment.
+        // A machine of version 2 does not look behind the environment, and one of version 3 not behind the container.
         put_bytes(&mut out, self.container);
+        if let Some(privileges) = &self.privileges {
+            privileges.encode(&mut out);
+        }
         out
     }
 
@@ -266,6 +298,7 @@ impl<'a> Program<'a> {
             return Err(Malformed);
         }
         let container = if r.0.is_empty() { &[][..] } else { r.bytes()? };
+        let privileges = if r.0.is_empty() { None } else { Some(Privileges::decode(&mut r)?) };
         Ok(Program {
             terminal: (flags & Program::TERMINAL != 0).then_some(size),
             input: flags & Program::INPUT != 0,
@@ -275,6 +308,7 @@ impl<'a> Program<'a> {
             arguments,
             environment,
             container,
+            privileges,
         })
     }
 }
@@ -664,7 +698,7 @@ mod tests {
 
     #[test]
     fn messages_survive_the_round_trip() {
-        let hello = Hello { lowest: 1, highest: 3, client: b"attach" };
+        let hello = Hello { lowest: 1, highest: VERSION, client: b"attach" };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         assert_eq!(hello.agree(), Some(VERSION));
         assert_eq!(Hello { lowest: 1, highest: 2, ..hello }.agree(), Some(2));
@@ -686,8 +720,15 @@ mod tests {
             arguments: vec![b"sh", b"-c", b""],
             environment: vec![b"A=b c"],
             container: b"web",
+            privileges: None,
         };
         assert_eq!(Program::decode(&program.encode()), Ok(program.clone()));
+        let privileges = Privileges { no_new_privileges: true, capabilities: [1, 2, 3, 4, 1 << 40] };
+        let newer = Program { privileges: Some(privileges), ..program.clone() };
+        assert_eq!(Program::decode(&newer.encode()), Ok(newer.clone()));
+        let cut = newer.encode();
+        (program.encode().len() + 1..cut.len())
+            .for_each(|n| assert_eq!(Program::decode(&cut[..n]), Err(Malformed)));
         let older = program.encode();
         let older = Program::decode(&older[..older.len() - 7]);
         assert_eq!(older, Ok(Program { container: b"", ..program.clone() }), "as version 2 has it");

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /proc/net/dev, /proc/net/route and /proc/net/arp (proc(5)): what rtnetlink(7) says, as text.
+//! What rtnetlink(7) says, for what shows it as text; /proc/net/dev, /proc/net/route and /proc/net/arp (proc(5)).
 
 use super::text;
-use abi::{Result, errno::*};
+use abi::{Errno, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_fs::{Sink, Source};
 use api_socket::{Address, Credentials, Sending};
-use procfs::Entry;
 
 const SOCK_RAW: u32 = 3;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
+const NLM_F_REQUEST_ACK: u16 = 5;
+const NLMSG_ERROR: u16 = 2;
+const RTM_SETLINK: u16 = 19;
+const IFLA_MTU: u16 = 4;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
@@ -30,9 +33,9 @@ const NUD_PERMANENT: u16 = 0x80;
 /// Of `struct ndmsg`.
 const NEIGHBOUR: usize = 12;
 /// Of `struct nlmsghdr`.
-const HEADER: usize = 16;
+pub const HEADER: usize = 16;
 /// Of `struct ifinfomsg` and of `struct rtmsg`.
-const LINK: usize = 16;
+pub const LINK: usize = 16;
 const ROUTE: usize = 12;
 /// Flags of a route: it is up, it has a gateway.
 const RTF_UP: u32 = 1;
@@ -51,20 +54,6 @@ const PROHIBIT: u8 = 8;
 const REPLY: usize = 8192;
 /// Lines of the table of routes have one length.
 const ROUTE_LINE: usize = 127;
-
-/// /sys/class/net/lo/mtu, which administrators of the caller's network write.
-pub const LOOPBACK_MTU: Entry = Entry::File {
-    text: |_| super::net::table("lo_mtu"),
-    store: |_, written| {
-        if !api_socket::may_administer() {
-            return Err(EPERM);
-        }
-        let text = core::str::from_utf8(written).map_err(|_| EINVAL)?;
-        let mtu = text.trim_end_matches('\0').trim().parse().map_err(|_| EINVAL)?;
-        api_socket::set("lo_mtu", mtu)
-    },
-    permissions: 0o644,
-};
 
 /// A row of net.ipv4.conf, which is of the caller's network.
 macro_rules! tag {
@@ -87,11 +76,11 @@ pub fn store_tag(name: &str, written: &[u8]) -> Result<()> {
 }
 
 /// A number of 4 bytes; 0 where there are fewer.
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-fn half(bytes: &[u8], at: usize) -> u16 {
+pub fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
 }
 
@@ -126,8 +115,39 @@ fn dump(ask: u16, kind: u16) -> Result<Vec<Vec<u8>>> {
     }
 }
 
+/// The interfaces of the caller's network, each as a message says it.
+pub fn links() -> Result<Vec<Vec<u8>>> {
+    dump(RTM_GETLINK, RTM_NEWLINK)
+}
+
+/// Gives the interface of this number another MTU, as the caller.
+pub fn set_mtu(index: u32, mtu: u32) -> Result<()> {
+    let socket = api_socket::create(Credentials::default(), Address::NETLINK.into(), SOCK_RAW, 0)?;
+    let mut request = Vec::new();
+    request.extend_from_slice(&((HEADER + LINK + 8) as u32).to_ne_bytes());
+    [RTM_SETLINK, NLM_F_REQUEST_ACK].iter().for_each(|half| request.extend_from_slice(&half.to_ne_bytes()));
+    // Number and port; the family, and the type of the interface.
+    request.extend_from_slice(&[0; 12]);
+    request.extend_from_slice(&index.to_ne_bytes());
+    // Its flags, and which of them are to change: none.
+    request.extend_from_slice(&[0; 8]);
+    [8, IFLA_MTU].iter().for_each(|half| request.extend_from_slice(&half.to_ne_bytes()));
+    request.extend_from_slice(&mtu.to_ne_bytes());
+    socket.send(api_socket::caller().as_ref(), &Sending::default(), &mut Source::kernel(&request))?;
+    let mut buffer = api_user::zeroed(REPLY)?;
+    let length = socket.receive(&mut Sink::kernel(&mut buffer), 0)?.length.min(REPLY);
+    let reply = &buffer[..length];
+    if half(reply, 4) != NLMSG_ERROR {
+        return Err(EIO);
+    }
+    match word(reply, HEADER) as i32 {
+        0 => Ok(()),
+        code => Err(Errno(code.unsigned_abs() as u16)),
+    }
+}
+
 /// An attribute of a message whose attributes begin at `start`.
-fn attribute(message: &[u8], start: usize, kind: u16) -> Option<&[u8]> {
+pub fn attribute(message: &[u8], start: usize, kind: u16) -> Option<&[u8]> {
     let mut left = message.get(start..)?;
     while left.len() >= 4 {
         let length = usize::from(half(left, 0)).clamp(4, left.len());
@@ -139,7 +159,7 @@ fn attribute(message: &[u8], start: usize, kind: u16) -> Option<&[u8]> {
     None
 }
 
-fn name(link: &[u8]) -> String {
+pub fn name(link: &[u8]) -> String {
     let bytes = attribute(link, HEADER + LINK, IFLA_IFNAME).unwrap_or_default();
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
@@ -150,7 +170,7 @@ pub fn devices() -> Result<Vec<u8>> {
         "Inter-|   Receive                                                |  Transmit\n \
          face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n",
     );
-    for link in dump(RTM_GETLINK, RTM_NEWLINK)? {
+    for link in links()? {
         let counters = attribute(&link, HEADER + LINK, IFLA_STATS64).unwrap_or_default();
         let n = |index: usize| {
             let bytes = counters.get(index * 8..index * 8 + 8).and_then(|b| b.try_into().ok());
@@ -182,7 +202,7 @@ pub fn devices() -> Result<Vec<u8>> {
 
 /// /proc/net/route.
 pub fn routes() -> Result<Vec<u8>> {
-    let links = dump(RTM_GETLINK, RTM_NEWLINK)?;
+    let links = links()?;
     let title = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
     let mut out = format!("{title:<ROUTE_LINE$}\n");
     // Routes of IPv4, without those of other tables and of this machine's own addresses.
@@ -217,7 +237,7 @@ pub fn routes() -> Result<Vec<u8>> {
 
 /// /proc/net/arp.
 pub fn neighbours() -> Result<Vec<u8>> {
-    let links = dump(RTM_GETLINK, RTM_NEWLINK)?;
+    let links = links()?;
     let mut out =
         String::from("IP address       HW type     Flags       HW address            Mask     Device\n");
     for entry in dump(RTM_GETNEIGH, RTM_NEWNEIGH)? {

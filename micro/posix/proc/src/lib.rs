@@ -13,6 +13,7 @@ mod memory;
 mod mounts;
 mod namespaces;
 mod net;
+mod net_devices;
 mod oom;
 mod policy;
 mod process;
@@ -84,8 +85,8 @@ const SYS: &[Row] = &[
     ("kernel/mm/transparent_hugepage/defrag", Entry::Fixed("always defer defer+madvise madvise [never]\n")),
     ("kernel/mm/transparent_hugepage/hpage_pmd_size", Entry::Fixed("2097152\n")),
     ("fs/cgroup", Entry::Directory(&[])),
-    ("class/net/lo/mtu", interfaces::LOOPBACK_MTU),
-    ("class/net/lo/operstate", Entry::Fixed("unknown\n")),
+    ("class/net", Entry::Changing(&net_devices::Links)),
+    ("devices/virtual/net", Entry::Changing(&net_devices::Directories)),
 ];
 
 /// The processors there are, as lists of them are written (cpuset(7)).

@@ -61,7 +61,6 @@ impl Family for Inet {
     fn set(&self, name: &str, value: i64) -> Result<()> {
         match name {
             _ if self.1 != Domain::V4 => Err(ENOENT),
-            "lo_mtu" => self.0.act(|stack, _| stack.set_loopback_mtu(value)),
             #[cfg(feature = "interfaces")]
             "ip_forward" => self.0.look(|stack| {
                 stack.change_interfaces(&self.0, |all| {

@@ -60,6 +60,7 @@ const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_BULK: u16 = 0x200;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_SETLINK: u16 = 19;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;

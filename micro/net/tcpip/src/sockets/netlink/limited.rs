@@ -4,7 +4,7 @@
 use super::super::interface_flags::IFF_UP;
 use super::super::ioctl::{Interface, interfaces};
 use super::answer::attribute;
-use super::{NLM_F_EXCL, NLM_F_REPLACE, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK};
+use super::{NLM_F_EXCL, NLM_F_REPLACE, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_SETLINK};
 use crate::stack::{Net, Stack};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -13,7 +13,8 @@ use core::net::Ipv4Addr;
 
 /// Does what a request of an administrator asks; `EPERM`: it is no request that this network knows.
 pub(super) fn change(net: &Arc<Net>, _: &Caller<'_>, kind: u16, flags: u16, request: &[u8]) -> Result<()> {
-    match kind {
+    // Of an interface that is there both say the same (rtnetlink(7)).
+    match if kind == RTM_SETLINK { RTM_NEWLINK } else { kind } {
         RTM_NEWLINK if net.look(|s| changes_nothing(s, request)) => Ok(()),
         RTM_NEWLINK if net.look(|s| s.ip.lo.can_change) => net.act(|s, _| set_link(s, request)),
         RTM_NEWLINK if mtu_of_loopback(request).is_some() => {

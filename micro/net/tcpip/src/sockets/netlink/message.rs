@@ -142,10 +142,8 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
         .attribute(IFLA_GROUP, &interface.group.to_ne_bytes())
         .attribute(IFLA_CARRIER, &[u8::from(interface.flags & IFF_RUNNING != 0)])
         .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
-    if interface.kind.is_some() {
-        let discipline: &[u8] = if interface.flags & IFF_UP != 0 { b"noqueue\0" } else { b"noop\0" };
-        message = message.attribute(IFLA_QDISC, discipline);
-    }
+    let discipline: &[u8] = if interface.flags & IFF_UP != 0 { b"noqueue\0" } else { b"noop\0" };
+    message = message.attribute(IFLA_QDISC, discipline);
     if interface.master != 0 {
         message = message.attribute(IFLA_MASTER, &interface.master.to_ne_bytes());
     }
