@@ -454,6 +454,34 @@ static void links_of_what_is_no_file_open_nothing(void) {
     }
 }
 
+// A file system that shares no blocks says so once nothing else is wrong.
+static void blocks_are_not_shared(void) {
+    int from = open("whole", O_RDWR | O_CREAT | O_TRUNC, 0600), to = open("part", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int pipes[2], directory = open(".", O_RDONLY), reader = open("part", O_RDONLY), appender = open("part", O_WRONLY | O_APPEND);
+    int elsewhere = open("/proc/self/stat", O_RDONLY);
+    CHECK(from >= 0 && to >= 0 && pipe(pipes) == 0 && write(from, "0123456789", 10) == 10);
+    CHECK(FAILS(ioctl(to, FICLONE, from), EOPNOTSUPP) && FAILS(ioctl(to, FICLONE, 999), EBADF));
+    CHECK(FAILS(ioctl(to, FICLONE, directory), EISDIR) && FAILS(ioctl(reader, FICLONE, from), EBADF));
+    CHECK(FAILS(ioctl(appender, FICLONE, from), EBADF) && FAILS(ioctl(to, FICLONE, elsewhere), EXDEV));
+    CHECK(FAILS(ioctl(to, FICLONE, pipes[0]), EXDEV) && FAILS(ioctl(pipes[1], FICLONE, pipes[0]), EINVAL));
+    struct file_clone_range range = { .src_fd = from };
+    CHECK(FAILS(ioctl(to, FICLONERANGE, &range), EOPNOTSUPP) && FAILS(ioctl(to, FICLONERANGE, 8), EFAULT));
+    struct {
+        struct file_dedupe_range head;
+        struct file_dedupe_range_info to[3];
+    } shared = { { .src_length = 10, .dest_count = 3 }, { { .dest_fd = to }, { .dest_fd = 999 }, { .dest_fd = elsewhere } } };
+    CHECK(FAILS(ioctl(from, FIDEDUPERANGE, &shared), EOPNOTSUPP) && FAILS(ioctl(directory, FIDEDUPERANGE, &shared), EISDIR));
+    CHECK(FAILS(ioctl(appender, FIDEDUPERANGE, &shared), EINVAL) && FAILS(ioctl(pipes[0], FIDEDUPERANGE, &shared), EINVAL));
+    shared.head.reserved2 = 1;
+    CHECK(FAILS(ioctl(from, FIDEDUPERANGE, &shared), EINVAL));
+    shared.head.dest_count = 200;
+    CHECK(FAILS(ioctl(from, FIDEDUPERANGE, &shared), ENOMEM) && FAILS(ioctl(from, FIDEDUPERANGE, 8), EFAULT));
+    int all[] = { from, to, pipes[0], pipes[1], directory, reader, appender, elsewhere };
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        CHECK(close(all[i]) == 0);
+    CHECK(unlink("whole") == 0 && unlink("part") == 0);
+}
+
 int main(void) {
     devices_have_no_places();
     CHECK(mkdir("/tmp/likeness", 0755) == 0 && chdir("/tmp/likeness") == 0);
@@ -479,6 +507,7 @@ int main(void) {
     limits_are_told();
     a_link_opens_a_pipe_anew();
     links_of_what_is_no_file_open_nothing();
+    blocks_are_not_shared();
     who_came_and_went_was_there();
     puts("all likeness tests of files passed");
     return 0;

@@ -303,6 +303,11 @@ fn groups_of_raw_sockets_shared_ports_and_answers_of_netlink_are_as_on_linux() {
 }
 
 #[test]
+fn sockets_of_all_programs_are_told_as_on_linux() {
+    passes("sock_diag.c", "sock_diag: ok");
+}
+
+#[test]
 fn sys_says_of_interfaces_what_their_calls_say() {
     passes("class_net.c", "interfaces in /sys: ok");
 }

@@ -29,6 +29,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     }
     task::watch::set_trace(config.trace);
     system::set_memory(boot.memory);
+    proc::initialise();
     if let Some(name) = &config.hostname {
         uts::first().set_host_name(name.as_bytes());
     }

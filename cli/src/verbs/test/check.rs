@@ -28,13 +28,43 @@ pub fn check(root: &Path, program: &str, args: &[&str]) -> Result<Count> {
     Ok(Count { passed: status.success().into(), failed: (!status.success()).into() })
 }
 
+/// The longest file in the repository, in bytes.
+const LONGEST: u64 = 256 << 10;
+
+/// The paths that git keeps.
+fn tracked(root: &Path) -> Result<String> {
+    let listed = command(root, "git").args(["ls-files"]).output();
+    let listed = listed.map_err(|e| Fault::new(format!("cannot run git: {e}")))?;
+    Ok(String::from_utf8_lossy(&listed.stdout).into_owned())
+}
+
+/// What is built, fetched or generated is in no commit: every file of the repository is text, of a length that somebody can have written.
+pub fn texts(root: &Path) -> Result<Count> {
+    say!("== every tracked file is text of {} KiB at most", LONGEST >> 10);
+    let mut count = Count::default();
+    for path in tracked(root)?.lines() {
+        let why = match std::fs::symlink_metadata(root.join(path)) {
+            // Removed, and not yet committed.
+            Err(_) => continue,
+            Ok(about) if about.is_symlink() => continue,
+            Ok(about) if about.len() > LONGEST => Some("is too long to have been written"),
+            Ok(_) => {
+                let is_text = std::fs::read(root.join(path)).is_ok_and(|bytes| std::str::from_utf8(&bytes).is_ok());
+                (!is_text).then_some("is no text")
+            }
+        };
+        if let Some(why) = why {
+            say!("{path} {why}: `git rm --cached {path}`, and name it in .gitignore");
+            count.failed += 1;
+        }
+    }
+    count.passed = u32::from(count.failed == 0);
+    Ok(count)
+}
+
 /// shellcheck on every script of the repository.
 pub fn scripts(root: &Path) -> Result<Count> {
-    let listed = command(root, "git")
-        .args(["ls-files"])
-        .output()
-        .map_err(|e| Fault::new(format!("cannot run git: {e}")))?;
-    let listed = String::from_utf8_lossy(&listed.stdout);
+    let listed = tracked(root)?;
     let is_script = |path: &&str| {
         let begins =
             std::fs::read(root.join(path)).ok().map(|text| text.iter().take(32).copied().collect::<Vec<_>>());

@@ -29,6 +29,9 @@ pub struct Args {
     filter: Option<String>,
 }
 
+/// How long each target of `fuzz` runs.
+const FUZZ_SECONDS: &str = "300";
+
 pub fn act(args: &Args) -> Result<u8> {
     let root = repository::sources("unilith test")?;
     let mut total = Count::default();
@@ -38,9 +41,13 @@ pub fn act(args: &Args) -> Result<u8> {
     };
     if !args.kvm && !args.system && args.filter.is_none() {
         part("formatting", check::check(&root, "cargo", &["fmt", "--all", "--check"])?);
+        part("files", check::texts(&root)?);
         part("scripts", check::scripts(&root)?);
         let lints = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
         part("lints", check::check(&root, "cargo", &lints)?);
+        if args.long {
+            part("fuzz targets", check::check(&root, "fuzz/run", &["all", FUZZ_SECONDS])?);
+        }
     }
     let jobs = match plan::jobs(&root, args)? {
         Some(jobs) => jobs,

@@ -21,6 +21,7 @@ extern crate alloc;
 extern crate std;
 
 mod address;
+mod diagnosis;
 mod family;
 mod file;
 pub mod filter;
@@ -33,6 +34,7 @@ pub mod settings;
 mod zero_copy;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
+pub use diagnosis::{Diagnosis, diagnosis, register_diagnosis};
 pub use family::{
     Family, Maker, Network, caller, create, credentials, may_administer, network_number, pair, register,
     register_caller, register_maker, set, set_text, stack, table,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
 
-use crate::{async_io, inode_flags, leases, special};
+use crate::{async_io, inode_flags, leases, shared_blocks, special};
 use task::call::Call;
 use task::pids::Pid;
 use task::{files, processes, wait};
@@ -364,6 +364,9 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
         TIOCGPTPEER => open_peer(&description, argument as u32),
         inode_flags::GET | inode_flags::SET | inode_flags::GET_EXTENDED | inode_flags::SET_EXTENDED => {
             inode_flags::ioctl(&description, command, argument)
+        }
+        shared_blocks::CLONE | shared_blocks::CLONE_RANGE | shared_blocks::DEDUPE_RANGE => {
+            shared_blocks::ioctl(&description, command, argument)
         }
         _ => description.file().ioctl(command, argument),
     }

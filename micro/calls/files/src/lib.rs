@@ -26,6 +26,7 @@ pub mod leases;
 pub mod names;
 pub mod open;
 pub mod poll;
+mod shared_blocks;
 pub mod special;
 pub mod stat;
 pub mod transfer;

@@ -17,6 +17,7 @@ mod net_devices;
 mod oom;
 mod policy;
 mod process;
+mod sock_diag;
 mod sysctls;
 mod system;
 mod time_offsets;
@@ -36,6 +37,11 @@ use task::pids::PidNamespace;
 
 /// The type of /sys, as statfs(2) has it.
 const SYSFS_MAGIC: u64 = 0x6265_6572;
+
+/// Makes known that sock_diag(7) can be asked, of what is shown here.
+pub fn initialise() {
+    api_socket::register_diagnosis(&sock_diag::Sockets);
+}
 
 /// The root of /proc, with the processes of a PID namespace, of which `policy` may hide some.
 pub fn proc(device: u64, pids: &PidNamespace, policy: Policy) -> Arc<dyn Inode> {
@@ -85,6 +91,15 @@ const SYS: &[Row] = &[
     ("kernel/mm/transparent_hugepage/defrag", Entry::Fixed("always defer defer+madvise madvise [never]\n")),
     ("kernel/mm/transparent_hugepage/hpage_pmd_size", Entry::Fixed("2097152\n")),
     ("fs/cgroup", Entry::Directory(&[])),
+    // There are no block devices, buses and modules; programs look for them.
+    ("block", Entry::Directory(&[])),
+    ("bus", Entry::Directory(&[])),
+    ("class/block", Entry::Directory(&[])),
+    ("dev/block", Entry::Directory(&[])),
+    ("dev/char", Entry::Directory(&[])),
+    ("firmware", Entry::Directory(&[])),
+    ("module", Entry::Directory(&[])),
+    ("power", Entry::Directory(&[])),
     ("class/net", Entry::Changing(&net_devices::Links)),
     ("devices/virtual/net", Entry::Changing(&net_devices::Directories)),
 ];

@@ -18,8 +18,8 @@ use task::processes;
 
 const IPPROTO_TCP: i32 = 6;
 /// What a socket's state is called in these tables (`include/net/tcp_states.h`): UDP uses two of TCP's.
-const ESTABLISHED: u8 = 1;
-const CLOSED: u8 = 7;
+pub const ESTABLISHED: u8 = 1;
+pub const CLOSED: u8 = 7;
 /// Of a UNIX socket (`SS_UNCONNECTED`, `SS_CONNECTED`), and its flag when it listens (`__SO_ACCEPTCON`).
 const UNCONNECTED: u32 = 1;
 const CONNECTED: u32 = 3;
@@ -31,15 +31,20 @@ const UDP_LINE: usize = 127;
 const DATAGRAMS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
 
 /// A socket, with its inode number and the user of the process that was found to have it.
-struct Found {
-    inode: u64,
-    uid: u32,
-    socket: Arc<dyn Socket>,
+pub struct Found {
+    pub inode: u64,
+    pub uid: u32,
+    pub socket: Arc<dyn Socket>,
 }
 
 /// The sockets of a family and of these types that some process has, each once, however many descriptors it has.
 fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>) -> Result<()> {
     let mut known = Set::new();
+    visit(family, kinds, &mut |found| if known.insert(found.inode) { seen(&found) } else { Ok(()) })
+}
+
+/// The same, once for each descriptor.
+pub fn visit(family: u16, kinds: &[Type], seen: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
     let own = task::current().process.network().network.number;
     for process in processes::all() {
         if process.family.is_zombie() {
@@ -56,10 +61,8 @@ fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>)
                     .ok()
                     .filter(|d| is_in(d, own))
                     .and_then(|d| of_family(&d, family, kinds));
-                if let Some((inode, socket)) = found
-                    && known.insert(inode)
-                {
-                    seen(&Found { inode, uid, socket })?;
+                if let Some((inode, socket)) = found {
+                    seen(Found { inode, uid, socket })?;
                 }
             }
             Ok(())
@@ -201,7 +204,7 @@ pub fn udplite6(out: &mut Output) -> Result<()> {
 }
 
 /// The number of a socket's protocol.
-fn protocol(socket: &Arc<dyn Socket>) -> i32 {
+pub fn protocol(socket: &Arc<dyn Socket>) -> i32 {
     let value = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PROTOCOL as i32, &[]);
     value.ok().and_then(|value| value.try_into().ok()).map_or(0, i32::from_ne_bytes)
 }
@@ -233,25 +236,34 @@ fn raw_of(family: u16, out: &mut Output) -> Result<()> {
 pub fn netlink(out: &mut Output) -> Result<()> {
     out.add(b"sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n")?;
     each(linux::AF_NETLINK as u16, &[Type::Raw, Type::Datagram], &mut |Found { inode, socket, .. }| {
-        // struct sockaddr_nl behind its family: padding, number, groups.
-        let address = socket.local_address().map(|address| address.rest().to_vec()).unwrap_or_default();
-        let word = |at: usize| {
-            let bytes = address.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u32::from_ne_bytes)
-        };
-        let (protocol, number, groups) = (protocol(socket), word(2), word(6));
+        let (protocol, [number, groups]) = (protocol(socket), netlink_address(socket));
         out.print(format_args!(
             "0000000000000000 {protocol:<3} {number:<10} {groups:08x} 0        0        0     2        0        {inode:<8}\n"
         ))
     })
 }
 
+/// A netlink socket's number, and its groups of the first 32.
+pub fn netlink_address(socket: &Arc<dyn Socket>) -> [u32; 2] {
+    // struct sockaddr_nl behind its family: padding, number, groups.
+    let address = socket.local_address().map(|address| address.rest().to_vec()).unwrap_or_default();
+    [2, 6].map(|at| {
+        let bytes = address.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_ne_bytes)
+    })
+}
+
+/// Whether a socket listens.
+pub fn accepts(socket: &Arc<dyn Socket>) -> bool {
+    let accepts = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_ACCEPTCONN as i32, &[]);
+    accepts.is_ok_and(|value| value.first() == Some(&1))
+}
+
 pub fn unix(out: &mut Output) -> Result<()> {
     out.add(b"Num       RefCount Protocol Flags    Type St Inode Path\n")?;
     let kinds = [Type::Stream, Type::Datagram, Type::SequencedPacket];
     each(Address::UNIX, &kinds, &mut |Found { inode, socket, .. }| {
-        let accepts = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_ACCEPTCONN as i32, &[]);
-        let flags = if accepts.is_ok_and(|v| v.first() == Some(&1)) { ACCEPTS } else { 0 };
+        let flags = if accepts(socket) { ACCEPTS } else { 0 };
         let state = if socket.peer_address().is_ok() { CONNECTED } else { UNCONNECTED };
         let kind = socket.socket_type() as u32;
         out.print(format_args!(

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
+//! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; NETLINK_SOCK_DIAG ([`diagnosis`]); and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
 //! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Of changes the loopback takes addresses; others are
 //! refused with EPERM, anything else with EOPNOTSUPP, both as netlink errors.
 
 mod answer;
 #[cfg(feature = "interfaces")]
 mod change;
+mod diagnosis;
 #[cfg(feature = "ipv6")]
 mod ipv6;
 #[cfg(not(feature = "interfaces"))]
@@ -84,6 +85,7 @@ const MAX_WAITING: usize = 212_992;
 /// What an answer costs beside its bytes.
 const REPLY_OVERHEAD: usize = 64;
 const NETLINK_ROUTE: u32 = 0;
+const NETLINK_SOCK_DIAG: u32 = 4;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
 const NETLINK_ADD_MEMBERSHIP: u32 = 1;
 const NETLINK_DROP_MEMBERSHIP: u32 = 2;
@@ -171,7 +173,12 @@ impl Family for Netlink {
         if !matches!(kind, Type::Raw | Type::Datagram) {
             return Err(ESOCKTNOSUPPORT);
         }
-        if !matches!(protocol, NETLINK_ROUTE | NETLINK_KOBJECT_UEVENT) {
+        let is_there = match protocol {
+            NETLINK_ROUTE | NETLINK_KOBJECT_UEVENT => true,
+            NETLINK_SOCK_DIAG => api_socket::diagnosis().is_some(),
+            _ => false,
+        };
+        if !is_there {
             return Err(EPROTONOSUPPORT);
         }
         // A process' first socket has its number for a port (netlink(7)).
@@ -191,6 +198,7 @@ impl Family for Netlink {
             groups: AtomicU64::new(0),
             ports: self.ports.clone(),
             replies: SpinLock::default(),
+            dump: SpinLock::new(None),
             common: SpinLock::default(),
             flags: AtomicU32::new(0),
             queue: WaitQueue::new(),
@@ -217,6 +225,8 @@ struct NetlinkSocket {
     groups: AtomicU64,
     ports: Arc<SpinLock<Ports>>,
     replies: SpinLock<Replies>,
+    /// Of NETLINK_SOCK_DIAG, what is not made yet.
+    dump: SpinLock<Option<diagnosis::Dump>>,
     common: SpinLock<Common>,
     /// A bit for each of [`FLAGS`] that was set.
     flags: AtomicU32,
@@ -377,7 +387,7 @@ impl Socket for NetlinkSocket {
             Some(_) => return Err(if by_administrator { ECONNREFUSED } else { EPERM }),
         }
         self.is_bound.store(true, Ordering::Relaxed);
-        if self.protocol != NETLINK_ROUTE {
+        if !matches!(self.protocol, NETLINK_ROUTE | NETLINK_SOCK_DIAG) {
             // Nobody listens in the kernel.
             return Err(ECONNREFUSED);
         }
@@ -395,7 +405,10 @@ impl Socket for NetlinkSocket {
             if !self.replies.lock().has_room() {
                 return Err(ENOBUFS);
             }
-            self.answer(&rest[..length], caller)?;
+            match self.protocol {
+                NETLINK_SOCK_DIAG => self.diagnose(&rest[..length])?,
+                _ => self.answer(&rest[..length], caller)?,
+            }
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
         self.queue.wake(Events::READABLE);
@@ -407,7 +420,12 @@ impl Socket for NetlinkSocket {
         if self.has_lost.swap(false, Ordering::Relaxed) {
             return Err(ENOBUFS);
         }
-        let reply = self.replies.lock().pop().ok_or(EAGAIN)?;
+        let mut reply = self.replies.lock().pop();
+        if reply.is_none() && self.protocol == NETLINK_SOCK_DIAG {
+            self.make_part(to.remaining())?;
+            reply = self.replies.lock().pop();
+        }
+        let reply = reply.ok_or(EAGAIN)?;
         let moved = to.put(&reply);
         let length = reply.len();
         if flags & linux::MSG_PEEK != 0 || moved.is_err() {
@@ -467,7 +485,7 @@ impl Socket for NetlinkSocket {
     }
 
     fn poll(&self) -> Events {
-        let some = !self.replies.lock().waiting.is_empty();
+        let some = !self.replies.lock().waiting.is_empty() || self.dump.lock().is_some();
         Events::SENDABLE.with(Events::READABLE, some)
     }
 

@@ -168,9 +168,9 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_ERROR) {
             return Ok(from_int(entry.error_mut().take().map_or(0, |e| i64::from(e.0))));
         }
-        let (settings, connection) = match &mut entry.kind {
-            Kind::Connection(connection) => (connection.settings, Some(connection)),
-            Kind::Listener(listener) => (listener.settings, None),
+        let (settings, connection, queue) = match &mut entry.kind {
+            Kind::Connection(connection) => (connection.settings, Some(connection), (0, 0)),
+            Kind::Listener(listener) => (listener.settings, None, (listener.ready.len(), listener.backlog)),
         };
         Ok(match (level as u32, name as u32) {
             (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(1),
@@ -214,7 +214,7 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (IPPROTO_TCP, linux::TCP_QUICKACK) => from_int(settings.quick_ack.unwrap_or(true)),
             (IPPROTO_TCP, linux::TCP_ULP) => Vec::new(),
             (IPPROTO_TCP, linux::TCP_CONGESTION) => congestion_name(settings.congestion),
-            (IPPROTO_TCP, linux::TCP_INFO) => info(&settings, connection.map(|c| &**c)),
+            (IPPROTO_TCP, linux::TCP_INFO) => info(&settings, connection.map(|c| &**c), queue),
             (IPPROTO_IP, linux::IP_TOS) => from_int(settings.tos),
             (IPPROTO_IP, linux::IP_TTL) => from_int(settings.ttl),
             (IPPROTO_IP, linux::IP_MTU) => {
@@ -241,7 +241,8 @@ fn congestion_name(algorithm: Algorithm) -> Vec<u8> {
 
 /// `struct tcp_info` up to `tcpi_total_retrans` (104 bytes, what programs read; newer fields are left out, which
 /// the length tells).
-fn info(settings: &Settings, connection: Option<&Connection>) -> Vec<u8> {
+/// `queue`: of a listener, how many connections wait and how many may.
+fn info(settings: &Settings, connection: Option<&Connection>, queue: (usize, usize)) -> Vec<u8> {
     let mut bytes = [0u8; 8];
     let mut words = [0u32; 24];
     // Linux' state numbers (include/net/tcp_states.h).
@@ -282,6 +283,9 @@ fn info(settings: &Settings, connection: Option<&Connection>) -> Vec<u8> {
         words[23] = c.retransmitted;
     } else {
         words[2] = settings.max_segment.unwrap_or(536);
+        // Linux' tcp_get_info has them where a connection has what is not acknowledged.
+        words[4] = queue.0 as u32;
+        words[5] = queue.1 as u32;
     }
     let mut out = Vec::from(bytes);
     words.iter().for_each(|w| out.extend_from_slice(&w.to_ne_bytes()));

@@ -9,6 +9,7 @@ use super::message::{self, AddressOf, Attributes, Message, Reply, append};
 use super::*;
 use core::net::Ipv4Addr;
 
+const AF_BRIDGE: u8 = 7;
 /// Bytes of a part of a dump at most: readers have a page for it.
 const PART: usize = 3500;
 
@@ -171,6 +172,8 @@ impl NetlinkSocket {
             RTM_GETLINK if dump => self.net.look(|stack| {
                 interfaces(stack)
                     .filter(|interface| is_in_dump(request, interface))
+                    // Of a bridge it is its ports that are asked for.
+                    .filter(|interface| family != AF_BRIDGE || interface.master != 0)
                     .try_for_each(|interface| parts.put(&message::link(RTM_NEWLINK, &interface, reply)?))
             })?,
             RTM_GETLINK if request.get(16..32).is_none() || !names_interface(request) => {
@@ -275,7 +278,7 @@ impl NetlinkSocket {
         if flags & NLM_F_ACK != 0 { self.push(self.error(Errno(0), request)?) } else { Ok(()) }
     }
 
-    fn error(&self, errno: Errno, request: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn error(&self, errno: Errno, request: &[u8]) -> Result<Vec<u8>> {
         let seq = request.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
         // An error tells which request it is about, wholly where nobody has asked for less.
         let is_short = errno.0 == 0 || self.flags.load(Ordering::Relaxed) & 1 << NETLINK_CAP_ACK != 0;
