@@ -319,6 +319,33 @@ impl Drop for Docker {
     }
 }
 
+/// A container of two networks has an interface in each, and reaches what only one of them has.
+fn has_two_networks(docker: &Docker) {
+    docker.run(&["network", "create", "back"]).ok();
+    let serve = ["tools", "/bin/httpd", "-f", "-p", "80", "-h", "/bin"];
+    docker.run(&[&["run", "-d", "--name", "store", "--network", "back"], &serve[..]].concat()).ok();
+    let look = "for name in web store; do wget -q -O - http://$name/busybox | wc -c; done; ls /sys/class/net";
+    docker.run(&["create", "--name", "both", "--network", "front", "tools", "/bin/sh", "-c", look]).ok();
+    docker.run(&["network", "connect", "back", "both"]).ok();
+    let ran = docker.run(&["start", "-a", "both"]).ok();
+    let length = fs::metadata("/bin/busybox").expect("busybox is there").len();
+    assert_eq!(ran.out, format!("{length}\n{length}\neth0\neth1\nlo\n"), "{ran}");
+    // The other way round, and again: what was taken from the interfaces is known the next time.
+    docker.run(&["rm", "both"]).ok();
+    let both = ["create", "--name", "both", "--network", "front"];
+    docker.run(&[&both[..], &serve[..]].concat()).ok();
+    docker.run(&["network", "connect", "back", "both"]).ok();
+    docker.run(&["start", "both"]).ok();
+    docker.run(&["restart", "-t", "0", "both"]).ok();
+    for network in ["front", "back"] {
+        let fetch = "wget -q -O - http://both/busybox | wc -c";
+        let ran = docker.run(&["run", "--rm", "--network", network, "tools", "/bin/sh", "-c", fetch]);
+        assert_eq!(ran.ok().out.trim(), length.to_string(), "{network}");
+    }
+    docker.run(&["rm", "-f", "both", "store"]).ok();
+    docker.run(&["network", "rm", "back"]).ok();
+}
+
 #[test]
 fn docker_runs_it_in_place_of_runc() {
     let Some(engine) = engine().filter(|_| can_unpack()) else { return };
@@ -370,6 +397,7 @@ fn docker_runs_it_in_place_of_runc() {
         "http://web/busybox",
     ];
     docker.run(&fetch).ok();
+    has_two_networks(&docker);
     let net = format!("--net=/run/netns/{}", docker.namespace);
     let url = "http://127.0.0.1:18080/busybox";
     client("nsenter", &[&net, "--", "curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", url])

@@ -3,7 +3,7 @@
 //! `tests/programs/ptrace.c`, which passes on Linux as well (`tests/tests/programs.rs`).
 
 use std::time::Duration;
-use unilith_tests::{Ran, Unilith, compile};
+use unilith_tests::{Ran, Unilith, client, compile, tested_machine};
 
 /// Unpacking gdb's packages, and thousands of stops under software emulation.
 const SLOW: Duration = Duration::from_secs(240);
@@ -84,19 +84,34 @@ fn strace_attaches_to_the_program_and_leaves_it_as_it_was() {
 
 const PROGRAM: &str = "gdb.c";
 
+/// The first process is gdb, which may not wait for a terminal.
+const QUIETLY: [&str; 7] = ["-q", "-nx", "-batch", "-ex", "set width 0", "-ex", "set startup-with-shell off"];
+
+fn as_options<'a>(commands: &[&'a str]) -> Vec<&'a str> {
+    commands.iter().flat_map(|command| ["-ex", command]).collect()
+}
+
+/// Whether gdb can write the processor's extended state on this computer. Debian 12's knows no state as large as that of a processor with AMX, and
+/// a Linux of such a one refuses it (`EFAULT`), as a process machine does there.
+fn can_call_functions() -> bool {
+    if tested_machine() != "process" {
+        return true;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-g", "-O0", "-pthread"], PROGRAM, &[]);
+    let commands = as_options(&["break sum", "run", "print square(9)"]);
+    let ran = client("gdb", &[&QUIETLY[..], &commands, &["--args", &program, "sum"]].concat());
+    ran.out.contains("= 81") || !ran.err.contains("Couldn't write extended state status: Bad address")
+}
+
 /// Runs gdb with these commands on `tests/programs/gdb.c`.
 #[track_caller]
 fn gdb(words: &[&str], commands: &[&str]) -> Ran {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-g", "-O0", "-pthread"], PROGRAM, &[]);
     let volume = format!("{program}:/program");
-    let all = [
-        &["-m", "256M", "-v", &volume, "debian:gdb", "--", "-q", "-nx", "-batch"][..],
-        // The machine's first process is gdb, which may not wait for a terminal.
-        &["-ex", "set width 0", "-ex", "set startup-with-shell off"],
-    ]
-    .concat();
-    let commands: Vec<&str> = commands.iter().flat_map(|command| ["-ex", command]).collect();
+    let all = [&["-m", "256M", "-v", &volume, "debian:gdb", "--"], &QUIETLY[..]].concat();
+    let commands = as_options(commands);
     let program = ["--args", "/program"];
     unilith.program_within(&[&all[..], &commands, &program, words].concat(), SLOW)
 }
@@ -127,11 +142,15 @@ fn gdb_breaks_steps_prints_and_changes_a_program() {
             " in main (",
             "$1 = 3",
             "<sum+",
-            "= 81",
             "The sum is 10",
             "exited normally]",
         ],
     );
+    if can_call_functions() {
+        shows(&ran.out, &["= 81"]);
+    } else {
+        shows(&ran.err, &["Couldn't write extended state status: Bad address"]);
+    }
 }
 
 #[test]

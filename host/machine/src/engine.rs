@@ -280,6 +280,10 @@ fn process(
         let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
         hand(device, &format!("{word}="), &format!(",{mac},{mtu}"));
     }
+    for (device, mac, mtu) in link.further() {
+        let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
+        hand(device, "packet=", &format!(",{mac},{mtu}"));
+    }
     for (file, read_only) in drives.iter() {
         hand(file, "disk=", if read_only { ",ro" } else { "" });
     }

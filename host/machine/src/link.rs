@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::oneshot;
 use unilith_network::{
     dns::{self, Lookup},
-    interface::Interface,
+    interface::{FIRST, Interface},
     loopback::Loopback,
     members::{self, Members},
     nat::{self, Forwarding, Rules},
@@ -36,6 +36,8 @@ pub struct Link {
     pub notes: Vec<String>,
     /// The tap device, or the machine's end of passt's socket.
     device: Option<OwnedFd>,
+    /// Of the interfaces behind the first.
+    further: Vec<OwnedFd>,
     /// Ports that this process serves: all of a tap device, those of IPv6 of a user-mode network.
     routes: Vec<Route>,
     /// Ports that the helper of a user-mode network serves.
@@ -163,9 +165,13 @@ impl Link {
         loopback: bool,
         platform: Platform,
     ) -> io::Result<Link> {
-        let Some((interface, device)) = Interface::take(record, server.is_some() || loopback)? else {
+        // A virtual machine has one device, and carries the frames of the first.
+        let most = if platform.is_process() { 1 + api_boot::MAX_FURTHER } else { 1 };
+        let mut taken = Interface::take(record, server.is_some() || loopback, most)?.into_iter();
+        let Some((interface, device)) = taken.next() else {
             return Ok(Link::to(Connection::None));
         };
+        let (further, devices) = taken.unzip();
         let (device, relay) = match platform.is_process() {
             true => (device, None),
             false => Relay::new(device, interface.mtu).map(|(relay, device)| (device, Some(relay)))?,
@@ -179,8 +185,16 @@ impl Link {
         });
         let loopback = loopback.flatten();
         let resolver = server.map(|server| Resolver::new(&interface, server)).transpose()?.flatten();
-        let connection = Connection::Interface { interface };
-        Ok(Link { device: Some(device), notes, resolver, loopback, relay, ..Link::to(connection) })
+        let connection = Connection::Interface { interface, further };
+        Ok(Link {
+            device: Some(device),
+            further: devices,
+            notes,
+            resolver,
+            loopback,
+            relay,
+            ..Link::to(connection)
+        })
     }
 
     fn to(connection: Connection) -> Link {
@@ -190,6 +204,7 @@ impl Link {
             published,
             notes,
             device: None,
+            further: Vec::new(),
             routes: Vec::new(),
             forwarded: Vec::new(),
             names: None,
@@ -224,7 +239,7 @@ impl Link {
     /// The MAC of the machine's network device, and the MTU where it is not what every network takes.
     pub fn mac_and_mtu(&self, spec: &Spec) -> ([u8; 6], Option<u16>) {
         match &self.connection {
-            Connection::Interface { interface } => {
+            Connection::Interface { interface, .. } => {
                 (interface.mac, Some(interface.mtu).filter(|mtu| *mtu != ETHERNET))
             }
             _ => (spec.mac(), None),
@@ -236,10 +251,20 @@ impl Link {
         let own = spec.mac();
         let (word, mac, mtu) = match &self.connection {
             Connection::Tap { .. } => ("tap", own, mtu(Platform::Process)),
-            Connection::Interface { interface } => ("packet", interface.mac, interface.mtu),
+            Connection::Interface { interface, .. } => ("packet", interface.mac, interface.mtu),
             _ => ("stream", own, ETHERNET),
         };
         self.device.as_ref().map(|fd| (word, fd.as_fd(), mac, mtu))
+    }
+
+    /// The same of the devices behind the first: packet sockets.
+    pub fn further(&self) -> impl Iterator<Item = (BorrowedFd<'_>, [u8; 6], u16)> {
+        let interfaces = match &self.connection {
+            Connection::Interface { further, .. } => further.as_slice(),
+            _ => &[],
+        };
+        let about = interfaces.iter().map(|interface| (interface.mac, interface.mtu));
+        self.further.iter().zip(about).map(|(fd, (mac, mtu))| (fd.as_fd(), mac, mtu))
     }
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
@@ -253,6 +278,7 @@ impl Link {
         names: Option<Lookup>,
     ) -> Result<(), MachineError> {
         self.device = None;
+        self.further.clear();
         if let Some(relay) = self.relay.take() {
             self.serving.push(Serving::begin("relay", relay.serve())?);
         }
@@ -389,13 +415,21 @@ pub(crate) fn describe(connection: &Connection, boot: &mut api_boot::BootConfig)
                 boot.ipv6.gateway = Some(passt::GATEWAY6);
             }
         }
-        Connection::Interface { interface } => {
+        Connection::Interface { interface, further } => {
             let Interface { address, length, gateway, ipv6, .. } = interface;
             let own = api_boot::Ipv4Prefix { address: address.octets(), length: *length };
             boot.ip = Some(own).filter(|_| !address.is_unspecified());
             boot.ipv6.addresses.clone_from(&ipv6.addresses);
             boot.ipv6.gateway = ipv6.gateway;
             boot.gateway = gateway.map(|gateway| gateway.octets());
+            // The first is always called so; whose name that is on the host has the first one's.
+            let name = |own: &str| if own == FIRST { interface.name.clone() } else { own.to_string() };
+            let next = |interface: &Interface| api_boot::Further {
+                name: name(&interface.name),
+                ip: api_boot::Ipv4Prefix { address: interface.address.octets(), length: interface.length },
+                gateway: interface.gateway.map(|gateway| gateway.octets()),
+            };
+            boot.further = further.iter().map(next).collect();
         }
         Connection::Tap { pair, .. } => {
             boot.ip = Some(api_boot::Ipv4Prefix { address: pair.guest.octets(), length: Pair::LENGTH });

@@ -659,6 +659,9 @@ pub enum Connection {
     Interface {
         #[serde(flatten)]
         interface: Interface,
+        /// Those behind the first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        further: Vec<Interface>,
     },
     None,
 }
@@ -737,7 +740,7 @@ impl State {
     pub fn address(&self) -> Option<Ipv4Addr> {
         match &self.connection {
             Some(Connection::Tap { pair, .. }) => Some(pair.guest),
-            Some(Connection::Interface { interface }) => {
+            Some(Connection::Interface { interface, .. }) => {
                 Some(interface.address).filter(|address| !address.is_unspecified())
             }
             _ => None,

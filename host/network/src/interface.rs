@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface of a network namespace, given over to a machine: what container engines (CNI, netavark, libnetwork) make.
+//! The interfaces of a network namespace, given over to a machine: what container engines (CNI, netavark, libnetwork) make.
 //!
 //! The machine takes the interface's place on its link: it has the same MAC and addresses and sees every frame through a
 //! packet socket (packet(7)). The host's own stack in the namespace would answer the same packets, so the addresses are taken
@@ -41,47 +41,71 @@ pub struct Interface {
 }
 
 const LOOPBACK: &str = "lo";
+/// What programs of a machine call its first network device.
+pub const FIRST: &str = "eth0";
 
 impl Interface {
-    /// The interface of the calling thread's network namespace; `None` when there is none but the loopback. `record` is
+    /// The first interface of the calling thread's network namespace; `None` when there is none but the loopback. `record` is
     /// where its address is kept, if it was taken before.
     pub fn find(record: &Path) -> io::Result<Option<Interface>> {
-        let known = fs::read(record).ok().and_then(|text| serde_json::from_slice::<Interface>(&text).ok());
-        let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        let names = names()?;
-        let own = [LOOPBACK, loopback::DEVICE, relay::DEVICE];
-        let Some(name) = names.into_iter().find(|name| !own.contains(&name.as_str())) else {
-            return Ok(None);
-        };
-        let found = look(control.as_raw_fd(), &name)?;
-        // A record is of this interface if it was made of it: numbers of namespaces are used again.
-        let known = known.filter(|k| k.name == found.name && k.mac == found.mac);
-        let has_none = found.address.is_unspecified() && found.ipv6.addresses.is_empty();
-        let interface = match (has_none, known) {
-            (true, Some(known)) => known,
-            (true, None) => {
-                let why = format!("the interface {name} of its network namespace has no IP address");
-                return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
-            }
-            (false, _) => found,
-        };
-        Ok(Some(interface))
+        Ok(Interface::find_all(record)?.into_iter().next())
     }
 
-    /// [`Interface::find`], without its address from now on, and a socket for the frames of its link. `with_neighbour`: those
-    /// of a [`Resolver`](crate::resolver::Resolver) or a [`Loopback`](crate::loopback::Loopback) too.
-    pub fn take(record: &Path, with_neighbour: bool) -> io::Result<Option<(Interface, OwnedFd)>> {
-        let Some(interface) = Interface::find(record)? else { return Ok(None) };
-        let text = serde_json::to_vec(&interface)?;
-        fs::write(record, text)?;
-        let socket = packet::machine(&interface, with_neighbour)?;
-        let (control, name) = (UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?, &interface.name);
-        // Without this the host greets the machine's neighbours under an address of its own. Hosts without IPv6 lack the file.
-        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-        let mut none = request(name);
-        none.ifr_ifru.ifru_addr = inet(Ipv4Addr::UNSPECIFIED);
-        ioctl(control.as_raw_fd(), libc::SIOCSIFADDR, &mut none)?;
-        Ok(Some((interface, socket)))
+    /// All of them, in the order of /proc/net/dev, but `eth0` first, as which programs of a machine know the first one. That has an address;
+    /// others that have none of IPv4 are left out.
+    fn find_all(record: &Path) -> io::Result<Vec<Interface>> {
+        let text = fs::read(record).unwrap_or_default();
+        // What an older release took is a single one.
+        let known: Vec<Interface> = serde_json::from_slice(&text)
+            .or_else(|_| serde_json::from_slice::<Interface>(&text).map(|one| vec![one]))
+            .unwrap_or_default();
+        let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let own = [LOOPBACK, loopback::DEVICE, relay::DEVICE];
+        let mut names = names()?;
+        names.retain(|name| !own.contains(&name.as_str()));
+        names.sort_by_key(|name| name != FIRST);
+        let mut all = Vec::new();
+        for name in &names {
+            let found = look(control.as_raw_fd(), name)?;
+            // A record is of this interface if it was made of it: numbers of namespaces are used again.
+            let known = known.iter().find(|k| k.name == found.name && k.mac == found.mac);
+            let has_none =
+                found.address.is_unspecified() && (found.ipv6.addresses.is_empty() || !all.is_empty());
+            match known.filter(|_| has_none) {
+                Some(known) => all.push(known.clone()),
+                None if !has_none => all.push(found),
+                None if all.is_empty() => {
+                    let why = format!("the interface {name} of its network namespace has no IP address");
+                    return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
+                }
+                None => {}
+            }
+        }
+        Ok(all)
+    }
+
+    /// The interfaces of the calling thread's network namespace, `most` of them at most, without their addresses from now on, and a socket
+    /// for the frames of each one's link. `with_neighbour`: at the first those of a [`Resolver`](crate::resolver::Resolver) or a
+    /// [`Loopback`](crate::loopback::Loopback) too.
+    pub fn take(record: &Path, with_neighbour: bool, most: usize) -> io::Result<Vec<(Interface, OwnedFd)>> {
+        let mut all = Interface::find_all(record)?;
+        all.truncate(most);
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        fs::write(record, serde_json::to_vec(&all)?)?;
+        let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let take = |(n, interface): (usize, Interface)| {
+            let socket = packet::machine(&interface, with_neighbour && n == 0)?;
+            let name = &interface.name;
+            // Without this the host greets the machine's neighbours under an address of its own. Hosts without IPv6 lack the file.
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+            let mut none = request(name);
+            none.ifr_ifru.ifru_addr = inet(Ipv4Addr::UNSPECIFIED);
+            ioctl(control.as_raw_fd(), libc::SIOCSIFADDR, &mut none)?;
+            Ok((interface, socket))
+        };
+        all.into_iter().enumerate().map(take).collect()
     }
 
     /// The address on the link at which the machine asks for names, where the namespace's server is out of its reach: the

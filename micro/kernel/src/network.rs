@@ -5,6 +5,8 @@
 //! could wait for, which is also when queued packets get their doorbell. A program that does neither is interrupted
 //! by a timer. Only when nothing was found, or a single packet, is the device asked for an interrupt.
 
+#[cfg(feature = "net-tun")]
+mod further;
 mod inner;
 
 use crate::machine::Devices;
@@ -115,11 +117,33 @@ fn network() -> Option<Arc<Network>> {
 fn poll() {
     let Some(network) = network() else { return };
     loop {
+        let has_more = further::poll();
         match network.net.poll() {
             Next::Poll => return network.net.host.soon(),
-            Next::Interrupt if network.net.arm_interrupt() => return,
+            Next::Interrupt if has_more => return network.net.host.soon(),
+            Next::Interrupt if network.net.arm_interrupt() && further::arm() => return,
             Next::Interrupt => {}
         }
+    }
+}
+
+/// In a kernel whose stack has the first device alone.
+#[cfg(not(feature = "net-tun"))]
+mod further {
+    use super::{Arc, BootConfig, DeferredWork, Devices, Net};
+
+    pub fn start(config: &BootConfig, _: &mut Devices, _: &Arc<Net>, _: DeferredWork) {
+        if let Some(first) = config.further.first() {
+            log::error!("{}: this kernel was built for one network device (--set tun=on)", first.name);
+        }
+    }
+
+    pub fn poll() -> bool {
+        false
+    }
+
+    pub fn arm() -> bool {
+        true
     }
 }
 
@@ -159,6 +183,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
         }
     });
     configure_ipv6(config, &net);
+    further::start(config, devices, &net, work);
     api_sched::raise(work);
     if config.dhcp {
         lease(config, &net);

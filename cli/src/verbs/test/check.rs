@@ -49,7 +49,8 @@ pub fn texts(root: &Path) -> Result<Count> {
             Ok(about) if about.is_symlink() => continue,
             Ok(about) if about.len() > LONGEST => Some("is too long to have been written"),
             Ok(_) => {
-                let is_text = std::fs::read(root.join(path)).is_ok_and(|bytes| std::str::from_utf8(&bytes).is_ok());
+                let is_text =
+                    std::fs::read(root.join(path)).is_ok_and(|bytes| std::str::from_utf8(&bytes).is_ok());
                 (!is_text).then_some("is no text")
             }
         };

@@ -3,8 +3,8 @@
 
 use crate::confinement::decode_filter;
 use crate::{
-    CapabilitySets, Confinement, ControlGroup, Disk, Hook, Ids, Ipv4Prefix, Ipv6, MAX_DRIVES, Rlimit, Tmpfs,
-    Volume, parse_ipv4, show_ipv4,
+    CapabilitySets, Confinement, ControlGroup, Disk, Further, Hook, Ids, Ipv4Prefix, Ipv6, MAX_DRIVES,
+    MAX_FURTHER, Rlimit, Tmpfs, Volume, parse_ipv4, show_ipv4,
 };
 use alloc::{
     format,
@@ -20,6 +20,8 @@ pub struct BootConfig {
     /// Address, gateway and DNS servers, as far as they are not said here, come from a DHCP server.
     pub dhcp: bool,
     pub gateway: Option<[u8; 4]>,
+    /// The devices behind the first, in their order.
+    pub further: Vec<Further>,
     pub ipv6: Ipv6,
     pub dns: Vec<[u8; 4]>,
     /// TCP ports whose connections reach a listener on 127.0.0.1 where there is no other.
@@ -134,6 +136,10 @@ impl BootConfig {
         }
         if let Some(gateway) = &self.gateway {
             put("gw", &show_ipv4(gateway));
+        }
+        for Further { name, ip, gateway } in &self.further {
+            let gateway = gateway.map_or(String::new(), |gateway| format!(",{}", show_ipv4(&gateway)));
+            put("eth", &format!("{}/{}{gateway}:{name}", show_ipv4(&ip.address), ip.length));
         }
         if !self.dns.is_empty() {
             put("dns", &self.dns.iter().map(show_ipv4).collect::<Vec<_>>().join(","));
@@ -289,6 +295,22 @@ impl BootConfig {
                 self.ip = Some(Ipv4Prefix { address: address(a)?, length });
             }
             "gw" => self.gateway = Some(address(&value)?),
+            "eth" => {
+                let wrong = || bad(word, "ADDRESS/PREFIX[,GATEWAY]:NAME");
+                let (network, name) =
+                    value.split_once(':').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
+                let (prefix, gateway) = match network.split_once(',') {
+                    Some((prefix, gateway)) => (prefix, Some(address(gateway)?)),
+                    None => (network, None),
+                };
+                let (own, length) = prefix.split_once('/').ok_or_else(wrong)?;
+                let length = length.parse().ok().filter(|n| *n <= 32).ok_or_else(wrong)?;
+                if self.further.len() >= MAX_FURTHER {
+                    return Err(bad(word, "7 devices behind the first at most"));
+                }
+                let ip = Ipv4Prefix { address: address(own)?, length };
+                self.further.push(Further { name: name.to_string(), ip, gateway });
+            }
             "dns" => {
                 for server in value.split(',').filter(|s| !s.is_empty()) {
                     self.dns.push(address(server)?);

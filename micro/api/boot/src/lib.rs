@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `ip` | IPv4 address and prefix of the first network device, `10.0.2.15/24`; `dhcp`: address, gateway and DNS servers are what a DHCP server says |
 //! | `gw` | default IPv4 gateway |
+//! | `eth` | `ADDRESS/PREFIX:NAME` or `ADDRESS/PREFIX,GATEWAY:NAME`: the next network device behind the first, its IPv4 address and, if it has one, the gateway that it leads to; may repeat |
 //! | `dns` | DNS servers, separated by commas |
 //! | `ip6` | IPv6 addresses and prefixes of the first network device, separated by commas; `auto` among them: what routers of its link say, too. Without it the device has no IPv6 |
 //! | `gw6` | default IPv6 gateway |
@@ -127,6 +128,19 @@ pub struct Ipv4Prefix {
     /// 0 to 32.
     pub length: u8,
 }
+
+/// A network device behind the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Further {
+    /// As programs see it (`eth1`).
+    pub name: String,
+    pub ip: Ipv4Prefix,
+    /// Of a default route by it.
+    pub gateway: Option<[u8; 4]>,
+}
+
+/// Most network devices behind the first one.
+pub const MAX_FURTHER: usize = 7;
 
 /// Reads `a.b.c.d`.
 pub fn parse_ipv4(text: &str) -> Option<[u8; 4]> {

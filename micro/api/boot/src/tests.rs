@@ -8,6 +8,18 @@ fn full() -> BootConfig {
         ip: Some(Ipv4Prefix { address: [10, 0, 2, 15], length: 24 }),
         dhcp: true,
         gateway: Some([10, 0, 2, 2]),
+        further: alloc::vec![
+            Further {
+                name: "eth1".into(),
+                ip: Ipv4Prefix { address: [172, 19, 0, 2], length: 16 },
+                gateway: None
+            },
+            Further {
+                name: "eth2".into(),
+                ip: Ipv4Prefix { address: [172, 20, 0, 2], length: 24 },
+                gateway: Some([172, 20, 0, 1]),
+            },
+        ],
         ipv6: Ipv6 {
             addresses: alloc::vec![("fd00::2".parse().unwrap(), 64)],
             is_automatic: true,

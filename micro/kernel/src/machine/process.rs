@@ -13,8 +13,8 @@ pub use plat_process::{panic, system_call_entry};
 #[cfg(feature = "overlay")]
 use {alloc::vec::Vec, api_sched::WaitQueue, hostdev::line::Line, overlay_line::Transport};
 
-/// What the tender gave.
-pub struct Devices(Option<Arguments<'static>>);
+/// What the tender gave, and how many network devices were started.
+pub struct Devices(Option<Arguments<'static>>, usize);
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32)) {
@@ -36,14 +36,20 @@ pub fn devices() -> Devices {
             Err(e) => log::error!("volume {tag}: the descriptor cannot be used: {e:?}"),
         }
     }
-    Devices(arguments)
+    Devices(arguments, 0)
 }
 
 impl Devices {
-    /// The network device, started. There is one.
+    /// The next network device, started.
     #[cfg(any(feature = "net-tcpip", feature = "linked"))]
     pub fn network(&mut self, offloads: bool) -> Option<Arc<dyn NetDevice>> {
-        match hostdev::net::start(self.0?.network?, offloads) {
+        let arguments = self.0?;
+        let given = match self.1 {
+            0 => arguments.network,
+            n => arguments.further.get(n - 1).copied().flatten(),
+        };
+        self.1 += 1;
+        match hostdev::net::start(given?, offloads) {
             Ok(device) => Some(device),
             Err(e) => {
                 log::error!("the network device does not start: {e:?}");

@@ -99,7 +99,7 @@ impl Stack {
         self.ip.configuration = Some(configuration);
         #[cfg(feature = "interfaces")]
         if let Some(all) = &mut self.ip.interfaces
-            && all.configure(&configuration).is_err()
+            && all.configure(crate::interfaces::DEVICE, &configuration).is_err()
         {
             self.ip.follow_interfaces();
         }

@@ -31,6 +31,8 @@ pub struct Disk {
 
 /// Most volumes.
 pub const VOLUMES: usize = 16;
+/// Most network devices behind the first.
+pub const FURTHER: usize = api_boot::MAX_FURTHER;
 /// Most block devices.
 pub const DISKS: usize = api_boot::MAX_DRIVES;
 
@@ -46,6 +48,8 @@ pub struct Arguments<'a> {
     pub cpus: u32,
     pub status: Option<i32>,
     pub network: Option<Network>,
+    /// The devices behind the first, which have interfaces of their own; `None` behind the last.
+    pub further: [Option<Network>; FURTHER],
     /// The overlay's line: a stream socket.
     pub line: Option<i32>,
     /// Mount tag and socket of each volume; `None` behind the last.
@@ -69,11 +73,12 @@ impl<'a> Arguments<'a> {
             cpus: 1,
             status: None,
             network: None,
+            further: [None; FURTHER],
             line: None,
             volumes: [None; VOLUMES],
             disks: [None; DISKS],
         };
-        let (mut count, mut disks) = (0, 0);
+        let (mut count, mut disks, mut further) = (0, 0, 0);
         for word in words {
             let bad = |expected| (word, expected);
             let (key, value) = word.split_once('=').ok_or(bad("KEY=VALUE"))?;
@@ -100,8 +105,12 @@ impl<'a> Arguments<'a> {
                         _ => Link::Stream,
                     };
                     let network = network(link, value).ok_or(bad("FD[,MAC[,MTU]]"))?;
-                    if out.network.replace(network).is_some() {
-                        return Err(bad("one network device"));
+                    if out.network.is_none() {
+                        out.network = Some(network);
+                    } else {
+                        let slot = out.further.get_mut(further).ok_or(bad("8 network devices at most"))?;
+                        *slot = Some(network);
+                        further += 1;
                     }
                 }
                 "9p" => {
@@ -186,6 +195,16 @@ mod tests {
     }
 
     #[test]
+    fn devices_behind_the_first_are_in_their_order() {
+        let line = "memory=8388608 root=3 boot=4 packet=6 packet=9,02:00:00:00:00:0b,1400 packet=7";
+        let given = parse(line).unwrap();
+        assert_eq!(given.network.map(|network| network.fd), Some(6));
+        let second = Network { link: Link::Packet, fd: 9, mac: Some([2, 0, 0, 0, 0, 11]), mtu: 1400 };
+        assert_eq!(given.further[0], Some(second));
+        assert_eq!((given.further[1].map(|network| network.fd), given.further[2]), (Some(7), None));
+    }
+
+    #[test]
     fn bad_words_are_named() {
         for word in [
             "memory=1",
@@ -211,7 +230,8 @@ mod tests {
         assert_eq!(parse("root=3 boot=4").unwrap_err().0, "memory");
         assert_eq!(parse("memory=8388608 boot=4").unwrap_err().0, "root");
         assert_eq!(parse("memory=8388608 root=3").unwrap_err().0, "boot");
-        assert!(parse("memory=8388608 root=3 boot=4 tap=1 stream=2").is_err());
+        let devices: std::string::String = (5..14).map(|fd| std::format!(" packet={fd}")).collect();
+        assert!(parse(&std::format!("memory=8388608 root=3 boot=4{devices}")).is_err());
         assert!(parse("memory=8388608 root=3 boot=4 disk=5 disk=6 disk=7 disk=8 disk=9").is_err());
     }
 }

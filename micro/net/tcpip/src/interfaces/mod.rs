@@ -554,11 +554,11 @@ impl Interfaces {
         Some(Configuration { address: address.local, prefix: address.prefix, gateway })
     }
 
-    /// Gives the device what the host or a DHCP server says.
-    pub fn configure(&mut self, configuration: &Configuration) -> Result<()> {
+    /// Gives the device, or another interface, what the host or a DHCP server says.
+    pub fn configure(&mut self, index: u32, configuration: &Configuration) -> Result<()> {
         let Configuration { address, prefix, gateway } = *configuration;
         let broadcast = (prefix < 31).then(|| configuration.broadcast());
-        let label = self.get(DEVICE)?.name;
+        let label = self.get(index)?.name;
         let new = Address {
             local: address,
             peer: address,
@@ -569,12 +569,12 @@ impl Interfaces {
             has_no_route: false,
             metric: 0,
         };
-        match self.add_address(DEVICE, new) {
+        match self.add_address(index, new) {
             Ok(()) | Err(EEXIST) => {}
             Err(error) => return Err(error),
         }
         let Some(gateway) = gateway else { return Ok(()) };
-        match self.routes.add(routes::Route::by_gateway(DEVICE, gateway)) {
+        match self.routes.add(routes::Route::by_gateway(index, gateway)) {
             Ok(()) | Err(EEXIST) => Ok(()),
             Err(error) => Err(error),
         }

@@ -3,7 +3,7 @@
 
 use super::veth::{Backlog, Place};
 use super::{Interfaces, Kind, New};
-use crate::ip::Ip;
+use crate::ip::{Configuration, Ip};
 use crate::sockets::interface_flags::*;
 use crate::stack::{Net, Stack};
 use crate::wire::Mac;
@@ -66,7 +66,7 @@ impl Stack {
             if let Some(info) = self.ip.info {
                 new.add_device(info.mac, info.mtu)?;
                 if let Some(configuration) = self.ip.configuration {
-                    new.configure(&configuration)?;
+                    new.configure(super::DEVICE, &configuration)?;
                 }
             }
             // What has been there all along is no news.
@@ -93,6 +93,27 @@ struct StackInterfaces(Weak<Net>);
 
 pub fn of(net: &Arc<Net>) -> Arc<dyn interface::Interfaces> {
     Arc::new(StackInterfaces(Arc::downgrade(net)))
+}
+
+/// Makes an interface of Ethernet that is up and has the address, and a default route by its gateway where it has one; its index.
+/// `hardware`: its address and the largest packet. Errors as those of [`interface::Interfaces::add`].
+pub fn place(
+    net: &Arc<Net>,
+    name: &str,
+    configuration: &Configuration,
+    (mac, mtu): (Mac, usize),
+    port: Arc<dyn Port>,
+) -> Result<u32> {
+    let name = Name::parse(name.as_bytes())?;
+    net.act(|stack, _| {
+        stack.change_interfaces(net, |all| {
+            let kind = Kind::Port { port, has_ethernet: true };
+            let flags = IFF_UP | IFF_MULTICAST;
+            let index = all.add(New { name, index: 0, kind, mac, mtu, flags, has_carrier: true })?;
+            all.configure(index, configuration)?;
+            Ok(index)
+        })
+    })
 }
 
 impl StackInterfaces {
