@@ -237,7 +237,7 @@ fn the_host_gives_an_address_that_programs_may_take_away() {
         all.add_device([2, 0, 0, 0, 0, 1], 1500)?;
         let gateway = Some(Ipv4Addr::new(10, 0, 0, 254));
         let given = Configuration { address: Ipv4Addr::new(10, 0, 0, 1), prefix: 24, gateway };
-        all.configure(DEVICE, &given)?;
+        all.configure(super::DEVICE, &given)?;
         assert_eq!(all.configuration(), Some(given));
         let route = all.route(Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(8, 8, 8, 8), 1, 0)?;
         assert_eq!((route.next_hop, route.source), (Ipv4Addr::new(10, 0, 0, 254), given.address));
