@@ -200,7 +200,8 @@ mod tests {
         let v4 = |filter: &[u8]| keeps(filter, Address::INET, &source, &destination);
         assert!(v4(&port(S_EQ, 80)) && !v4(&port(S_EQ, 81)) && v4(&port(D_EQ, 4000)));
         assert!(v4(&port(S_GE, 80)) && v4(&port(S_LE, 80)) && !v4(&port(S_GE, 81)) && !v4(&port(D_LE, 3999)));
-        assert!(v4(&[port(S_EQ, 80), port(D_GE, 1)].concat()));
+        let both = |first: u16| [operation(S_EQ, 8, 20), operation(0, 0, first), port(D_GE, 1)].concat();
+        assert!(v4(&both(80)) && !v4(&both(81)));
         assert!(v4(&host(S_COND, Address::INET, 8, -1, &[10, 9, 9, 9])));
         assert!(!v4(&host(S_COND, Address::INET, 16, -1, &[10, 9, 9, 9])));
         assert!(v4(&host(S_COND, Address::INET, 10, 80, &[10, 63, 0, 0])));
