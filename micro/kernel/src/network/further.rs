@@ -14,7 +14,7 @@ use api_plat::BootConfig;
 use api_sched::DeferredWork;
 use core::any::Any;
 use core::net::Ipv4Addr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tcpip::interfaces::ports;
 use tcpip::ip::Configuration;
 use tcpip::stack::Net;
@@ -36,6 +36,8 @@ struct Wire {
 }
 
 static WIRES: SpinLock<Vec<Arc<Wire>>> = SpinLock::new(Vec::new());
+/// How many there are: most machines have none, and are polled often.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts them, as `config` names them.
 pub fn start(config: &BootConfig, devices: &mut Devices, net: &Arc<Net>, work: DeferredWork) {
@@ -76,6 +78,7 @@ pub fn start(config: &BootConfig, devices: &mut Devices, net: &Arc<Net>, work: D
             return;
         }
         wires.push(wire);
+        COUNT.store(wires.len(), Ordering::Relaxed);
         drop(wires);
         NetDevice::on_interrupt(&*device, work);
     }
@@ -83,8 +86,7 @@ pub fn start(config: &BootConfig, devices: &mut Devices, net: &Arc<Net>, work: D
 
 /// Takes frames of all of them; true when there may be more.
 pub fn poll() -> bool {
-    let count = WIRES.lock().len();
-    (0..count).fold(false, |more, n| {
+    (0..COUNT.load(Ordering::Relaxed)).fold(false, |more, n| {
         // Not locked meanwhile: the stack may have frames for them.
         let wire = WIRES.lock().get(n).cloned();
         wire.is_some_and(|wire| wire.poll()) || more
@@ -93,8 +95,7 @@ pub fn poll() -> bool {
 
 /// Asks them for an interrupt; false where one has a frame already.
 pub fn arm() -> bool {
-    let count = WIRES.lock().len();
-    (0..count).fold(true, |armed, n| {
+    (0..COUNT.load(Ordering::Relaxed)).fold(true, |armed, n| {
         let wire = WIRES.lock().get(n).cloned();
         wire.is_none_or(|wire| wire.device.arm_interrupt(0)) && armed
     })
