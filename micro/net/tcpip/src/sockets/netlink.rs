@@ -424,6 +424,8 @@ impl Socket for NetlinkSocket {
         if reply.is_none() && self.protocol == NETLINK_SOCK_DIAG {
             self.make_part(to.remaining())?;
             reply = self.replies.lock().pop();
+            // Another reader may have found nothing meanwhile.
+            self.queue.wake(Events::READABLE);
         }
         let reply = reply.ok_or(EAGAIN)?;
         let moved = to.put(&reply);
