@@ -117,11 +117,8 @@ impl Root {
     pub fn home_of(&self, binds: &[Bind], uid: u32) -> String {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let passwd = Path::new("/etc/passwd");
-        let opened = match cover_of(binds, passwd) {
-            Some((bind, rest)) => {
-                let path = bind.source.join(rest);
-                fs::open(if rest.as_os_str().is_empty() { &bind.source } else { &path }, flags, Mode::empty())
-            }
+        let opened = match on_host(binds, passwd) {
+            Some(path) => fs::open(path, flags, Mode::empty()),
             None => self.at(passwd, flags),
         };
         let text = opened.ok().and_then(|file| {
@@ -156,16 +153,14 @@ impl Root {
     }
 }
 
-/// The bind that covers a path, and what is left of the path below it.
-fn cover_of<'a>(binds: &'a [Bind], path: &'a Path) -> Option<(&'a Bind, &'a Path)> {
-    let covers = binds.iter().filter_map(|bind| Some((bind, bind.below(path)?)));
-    covers.max_by_key(|(bind, _)| bind.destination.components().count())
+/// Where on the host what is at a path is that a bind covers.
+fn on_host(binds: &[Bind], path: &Path) -> Option<PathBuf> {
+    Bind::covering(binds, path)?.on_host(path)
 }
 
 /// What is at a path that a bind covers.
 fn mounted(binds: &[Bind], path: &Path) -> Option<Option<(FileType, u32)>> {
-    let (bind, rest) = cover_of(binds, path)?;
-    let source = if rest.as_os_str().is_empty() { bind.source.clone() } else { bind.source.join(rest) };
+    let source = on_host(binds, path)?;
     let found = fs::stat(&source).ok();
     Some(found.map(|stat| (FileType::from_raw_mode(stat.st_mode), stat.st_mode)))
 }

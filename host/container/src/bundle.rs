@@ -105,6 +105,18 @@ impl Bind {
     pub fn below<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         path.strip_prefix(&self.destination).ok()
     }
+
+    /// The bind that covers a path: the deepest of them.
+    pub fn covering<'a>(binds: &'a [Bind], path: &Path) -> Option<&'a Bind> {
+        let covers = binds.iter().filter(|bind| bind.below(path).is_some());
+        covers.max_by_key(|bind| bind.destination.components().count())
+    }
+
+    /// Where on the host what is at a path is that this covers.
+    pub fn on_host(&self, path: &Path) -> Option<PathBuf> {
+        let rest = self.below(path)?;
+        Some(if rest.as_os_str().is_empty() { self.source.clone() } else { self.source.join(rest) })
+    }
 }
 
 /// Sets of capabilities(7), a bit for each.

@@ -276,13 +276,9 @@ fn process(
     hand(root.as_fd(), "root=", "");
     hand(boot.as_fd(), "boot=", "");
     hand(status_end.as_fd(), "status=", "");
-    if let Some((word, device, mac, mtu)) = link.for_process(spec) {
+    for (word, device, mac, mtu) in link.for_process(spec) {
         let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
         hand(device, &format!("{word}="), &format!(",{mac},{mtu}"));
-    }
-    for (device, mac, mtu) in link.further() {
-        let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
-        hand(device, "packet=", &format!(",{mac},{mtu}"));
     }
     for (file, read_only) in drives.iter() {
         hand(file, "disk=", if read_only { ",ro" } else { "" });

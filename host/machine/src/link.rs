@@ -246,25 +246,22 @@ impl Link {
         }
     }
 
-    /// A process machine's side of it: the word for its kernel, the descriptor, which stays with `self`, the MAC and the MTU.
-    pub fn for_process(&self, spec: &Spec) -> Option<(&'static str, BorrowedFd<'_>, [u8; 6], u16)> {
+    /// A process machine's side of it, for each of its devices in their order: the word for its kernel, the descriptor, which stays with
+    /// `self`, the MAC and the MTU.
+    pub fn for_process(
+        &self,
+        spec: &Spec,
+    ) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>, [u8; 6], u16)> {
         let own = spec.mac();
-        let (word, mac, mtu) = match &self.connection {
-            Connection::Tap { .. } => ("tap", own, mtu(Platform::Process)),
-            Connection::Interface { interface, .. } => ("packet", interface.mac, interface.mtu),
-            _ => ("stream", own, ETHERNET),
+        let of_interface = |interface: &Interface| ("packet", interface.mac, interface.mtu);
+        let (first, further) = match &self.connection {
+            Connection::Tap { .. } => (("tap", own, mtu(Platform::Process)), &[][..]),
+            Connection::Interface { interface, further } => (of_interface(interface), &further[..]),
+            _ => (("stream", own, ETHERNET), &[][..]),
         };
-        self.device.as_ref().map(|fd| (word, fd.as_fd(), mac, mtu))
-    }
-
-    /// The same of the devices behind the first: packet sockets.
-    pub fn further(&self) -> impl Iterator<Item = (BorrowedFd<'_>, [u8; 6], u16)> {
-        let interfaces = match &self.connection {
-            Connection::Interface { further, .. } => further.as_slice(),
-            _ => &[],
-        };
-        let about = interfaces.iter().map(|interface| (interface.mac, interface.mtu));
-        self.further.iter().zip(about).map(|(fd, (mac, mtu))| (fd.as_fd(), mac, mtu))
+        let about = std::iter::once(first).chain(further.iter().map(of_interface));
+        let devices = self.device.iter().chain(&self.further);
+        devices.zip(about).map(|(fd, (word, mac, mtu))| (word, fd.as_fd(), mac, mtu))
     }
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the

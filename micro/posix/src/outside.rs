@@ -181,40 +181,32 @@ pub fn start(
     Ok(process)
 }
 
-/// A directory that may not be searched and a file that may not be executed are passed over, as execvp(3) does; one that is
-/// damaged is not.
+/// Prepares the first of the paths that can be run; one that is damaged is not passed over.
 fn prepare(
     process: &Process,
     paths: &[Vec<u8>],
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
 ) -> core::result::Result<Prepared, Refusal> {
-    let mut worst = Refusal::NotFound;
-    for path in paths {
-        let file = match program::find(process, path) {
-            Ok(file) => file,
-            Err(ENOENT | ENOTDIR) => continue,
-            Err(EACCES) => {
-                worst = Refusal::Other(EACCES);
-                continue;
-            }
-            Err(e) => return Err(e.into()),
-        };
+    let found = program::first_of(process, paths, |path, file| {
         let prepared = program::executable(process, &file).map_err(Failure::from).and_then(|pages| {
             let (arguments, environment) = (arguments.to_vec(), environment.to_vec());
             program::prepare(
                 process,
-                Asked { file, pages, name: path.clone(), is_closed: false, arguments, environment },
+                Asked { file, pages, name: path.to_vec(), is_closed: false, arguments, environment },
             )
         });
         match prepared.map_err(Failure::errno) {
-            Ok(prepared) => return Ok(prepared),
-            Err(EACCES) => worst = Refusal::Other(EACCES),
-            Err(ENOENT) => return Err(Refusal::NoInterpreter),
-            Err(e) => return Err(e.into()),
+            Err(EACCES) => Err(EACCES),
+            Err(ENOENT) => Ok(Err(Refusal::NoInterpreter)),
+            prepared => Ok(prepared.map_err(Refusal::from)),
         }
+    });
+    match found {
+        Ok(prepared) => prepared,
+        Err(ENOENT | ENOTDIR) => Err(Refusal::NotFound),
+        Err(e) => Err(e.into()),
     }
-    Err(worst)
 }
 
 /// What became of it, once it has ended: its exit code, or as shells say it 128 and the number of the signal.

@@ -134,8 +134,8 @@ fn make_in_covers(places: &[bundle::Bind], memory: &[&Path], owner: Option<(u32,
     for (destination, is_directory) in binds.chain(others).filter(|(path, _)| !path.starts_with("/dev")) {
         let depth = |path: &Path| path.components().count();
         let is_above = |path: &Path| path != destination && destination.starts_with(path);
-        let covers = places.iter().filter(|cover| is_above(&cover.destination));
-        let Some(cover) = covers.max_by_key(|cover| depth(&cover.destination)) else { continue };
+        let cover = destination.parent().and_then(|above| bundle::Bind::covering(places, above));
+        let Some(cover) = cover else { continue };
         if memory.iter().any(|path| is_above(path) && depth(path) > depth(&cover.destination)) {
             continue;
         }

@@ -283,32 +283,30 @@ impl BootConfig {
         let value = decode(raw).ok_or_else(|| bad(word, "percent-encoded UTF-8"))?;
         let number = || value.parse::<u64>().map_err(|_| bad(word, "a number"));
         let address = |text: &str| parse_ipv4(text).ok_or_else(|| bad(word, "an IPv4 address"));
+        let network = |text: &str| {
+            let (a, length) = text.split_once('/').ok_or_else(|| bad(word, "ADDRESS/PREFIX"))?;
+            let length = length.parse().ok().filter(|n| *n <= 32);
+            let length = length.ok_or_else(|| bad(word, "a prefix of 0 to 32 bits"))?;
+            Ok(Ipv4Prefix { address: address(a)?, length })
+        };
         if let Some(set) = self.ipv6.setting(key, &value) {
             return set.map_err(|wanted| bad(word, wanted));
         }
         match key {
             "ip" if value == "dhcp" => self.dhcp = true,
-            "ip" => {
-                let (a, length) = value.split_once('/').ok_or_else(|| bad(word, "ADDRESS/PREFIX"))?;
-                let length = length.parse().ok().filter(|n| *n <= 32);
-                let length = length.ok_or_else(|| bad(word, "a prefix of 0 to 32 bits"))?;
-                self.ip = Some(Ipv4Prefix { address: address(a)?, length });
-            }
+            "ip" => self.ip = Some(network(&value)?),
             "gw" => self.gateway = Some(address(&value)?),
             "eth" => {
                 let wrong = || bad(word, "ADDRESS/PREFIX[,GATEWAY]:NAME");
-                let (network, name) =
+                let (place, name) =
                     value.split_once(':').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
-                let (prefix, gateway) = match network.split_once(',') {
-                    Some((prefix, gateway)) => (prefix, Some(address(gateway)?)),
-                    None => (network, None),
+                let (ip, gateway) = match place.split_once(',') {
+                    Some((ip, gateway)) => (network(ip)?, Some(address(gateway)?)),
+                    None => (network(place)?, None),
                 };
-                let (own, length) = prefix.split_once('/').ok_or_else(wrong)?;
-                let length = length.parse().ok().filter(|n| *n <= 32).ok_or_else(wrong)?;
                 if self.further.len() >= MAX_FURTHER {
                     return Err(bad(word, "7 devices behind the first at most"));
                 }
-                let ip = Ipv4Prefix { address: address(own)?, length };
                 self.further.push(Further { name: name.to_string(), ip, gateway });
             }
             "dns" => {

@@ -28,18 +28,13 @@ pub fn ioctl(description: &Description, command: u32, argument: u64) -> Result<u
     }
 }
 
-fn kind(description: &Description) -> Result<FileType> {
-    Ok(description.file().stat()?.kind)
-}
-
 /// Linux' do_clone_file_range for a file system without `remap_file_range`.
 fn refuse(to: &Description, from: i32) -> Result<usize> {
     let from = files::get(from)?;
-    if from.file().stat()?.device != to.file().stat()?.device {
-        return Err(EXDEV);
-    }
-    let kinds = [kind(&from)?, kind(to)?];
+    let stats = [from.file().stat()?, to.file().stat()?];
+    let kinds = stats.each_ref().map(|stat| stat.kind);
     Err(match () {
+        () if stats[0].device != stats[1].device => EXDEV,
         () if kinds.contains(&FileType::Directory) => EISDIR,
         () if kinds != [FileType::Regular; 2] => EINVAL,
         () if !from.may_read() || !to.may_write() || to.flags() & O_APPEND != 0 => EBADF,
@@ -58,7 +53,7 @@ fn dedupe(from: &Description, argument: u64) -> Result<usize> {
     if !from.may_read() || reserved != 0 {
         return Err(EINVAL);
     }
-    Err(match kind(from)? {
+    Err(match from.file().stat()?.kind {
         FileType::Directory => EISDIR,
         FileType::Regular => EOPNOTSUPP,
         _ => EINVAL,

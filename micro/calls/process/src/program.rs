@@ -76,24 +76,26 @@ pub fn prepare_first(
     #[cfg(feature = "linked")]
     let (file, pages) = crate::linked::first(process, &name)?;
     #[cfg(not(feature = "linked"))]
-    let (name, file, pages) = search(process, &name, &environment)?;
+    let (name, file, pages) = first_of(process, &candidates(&name, &environment), |path, file| {
+        let pages = executable(process, &file)?;
+        Ok((path.to_vec(), file, pages))
+    })?;
     prepare(process, Asked { file, pages, name, is_closed: false, arguments, environment })
 }
 
-/// The first of the candidates that can be run. One that is there and cannot be is what is wrong if there is no other (execvp(3)).
-#[cfg(not(feature = "linked"))]
-fn search(
+/// What `load` makes of the first of these files that there is. One that may not be searched for or executed is passed over, and is what is wrong
+/// if there is no other (execvp(3)); every other error of `load` is the last word.
+pub fn first_of<T>(
     process: &Process,
-    name: &[u8],
-    environment: &[Vec<u8>],
-) -> Result<(Vec<u8>, Arc<Dentry>, Arc<MappedFile>)> {
+    paths: &[Vec<u8>],
+    mut load: impl FnMut(&[u8], Arc<Dentry>) -> Result<T>,
+) -> Result<T> {
     let mut why = ENOENT;
-    for path in candidates(name, environment) {
-        let found = find(process, &path).and_then(|file| Ok((executable(process, &file)?, file)));
-        match found {
-            Ok((pages, file)) => return Ok((path, file, pages)),
-            Err(EACCES) => why = EACCES,
-            Err(ENOENT | ENOTDIR) => {}
+    for path in paths {
+        match find(process, path).map(|file| load(path, file)) {
+            Ok(Err(EACCES)) | Err(EACCES) => why = EACCES,
+            Ok(loaded) => return loaded,
+            Err(ENOENT | ENOTDIR) if paths.len() > 1 => {}
             Err(e) => return Err(e),
         }
     }

@@ -43,13 +43,9 @@ impl Devices {
     /// The next network device, started.
     #[cfg(any(feature = "net-tcpip", feature = "linked"))]
     pub fn network(&mut self, offloads: bool) -> Option<Arc<dyn NetDevice>> {
-        let arguments = self.0?;
-        let given = match self.1 {
-            0 => arguments.network,
-            n => arguments.further.get(n - 1).copied().flatten(),
-        };
+        let given = self.0?.networks.get(self.1).copied().flatten()?;
         self.1 += 1;
-        match hostdev::net::start(given?, offloads) {
+        match hostdev::net::start(given, offloads) {
             Ok(device) => Some(device),
             Err(e) => {
                 log::error!("the network device does not start: {e:?}");

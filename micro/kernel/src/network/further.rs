@@ -84,21 +84,19 @@ pub fn start(config: &BootConfig, devices: &mut Devices, net: &Arc<Net>, work: D
     }
 }
 
+/// Each of them, without the lock: the stack may have frames for them meanwhile.
+fn wires() -> impl Iterator<Item = Arc<Wire>> {
+    (0..COUNT.load(Ordering::Relaxed)).map_while(|n| WIRES.lock().get(n).cloned())
+}
+
 /// Takes frames of all of them; true when there may be more.
 pub fn poll() -> bool {
-    (0..COUNT.load(Ordering::Relaxed)).fold(false, |more, n| {
-        // Not locked meanwhile: the stack may have frames for them.
-        let wire = WIRES.lock().get(n).cloned();
-        wire.is_some_and(|wire| wire.poll()) || more
-    })
+    wires().fold(false, |more, wire| wire.poll() || more)
 }
 
 /// Asks them for an interrupt; false where one has a frame already.
 pub fn arm() -> bool {
-    (0..COUNT.load(Ordering::Relaxed)).fold(true, |armed, n| {
-        let wire = WIRES.lock().get(n).cloned();
-        wire.is_none_or(|wire| wire.device.arm_interrupt(0)) && armed
-    })
+    wires().fold(true, |armed, wire| wire.device.arm_interrupt(0) && armed)
 }
 
 impl Wire {

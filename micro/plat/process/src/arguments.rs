@@ -31,8 +31,8 @@ pub struct Disk {
 
 /// Most volumes.
 pub const VOLUMES: usize = 16;
-/// Most network devices behind the first.
-pub const FURTHER: usize = api_boot::MAX_FURTHER;
+/// Most network devices.
+pub const NETWORKS: usize = 1 + api_boot::MAX_FURTHER;
 /// Most block devices.
 pub const DISKS: usize = api_boot::MAX_DRIVES;
 
@@ -47,9 +47,8 @@ pub struct Arguments<'a> {
     /// Virtual processors.
     pub cpus: u32,
     pub status: Option<i32>,
-    pub network: Option<Network>,
-    /// The devices behind the first, which have interfaces of their own; `None` behind the last.
-    pub further: [Option<Network>; FURTHER],
+    /// `None` behind the last.
+    pub networks: [Option<Network>; NETWORKS],
     /// The overlay's line: a stream socket.
     pub line: Option<i32>,
     /// Mount tag and socket of each volume; `None` behind the last.
@@ -72,13 +71,12 @@ impl<'a> Arguments<'a> {
             boot: -1,
             cpus: 1,
             status: None,
-            network: None,
-            further: [None; FURTHER],
+            networks: [None; NETWORKS],
             line: None,
             volumes: [None; VOLUMES],
             disks: [None; DISKS],
         };
-        let (mut count, mut disks, mut further) = (0, 0, 0);
+        let (mut count, mut disks, mut networks) = (0, 0, 0);
         for word in words {
             let bad = |expected| (word, expected);
             let (key, value) = word.split_once('=').ok_or(bad("KEY=VALUE"))?;
@@ -105,13 +103,9 @@ impl<'a> Arguments<'a> {
                         _ => Link::Stream,
                     };
                     let network = network(link, value).ok_or(bad("FD[,MAC[,MTU]]"))?;
-                    if out.network.is_none() {
-                        out.network = Some(network);
-                    } else {
-                        let slot = out.further.get_mut(further).ok_or(bad("8 network devices at most"))?;
-                        *slot = Some(network);
-                        further += 1;
-                    }
+                    let slot = out.networks.get_mut(networks).ok_or(bad("8 network devices at most"))?;
+                    *slot = Some(network);
+                    networks += 1;
                 }
                 "9p" => {
                     let volume = value.split_once(':').and_then(|(tag, fd)| Some((tag, descriptor(fd)?)));
@@ -182,15 +176,15 @@ mod tests {
         assert_eq!((a.memory, a.root, a.status, a.line), (256 << 20, 3, Some(4), Some(9)));
         assert_eq!((a.boot, a.cpus, parse("memory=8388608 root=3 boot=4").unwrap().cpus), (10, 2, 1));
         let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
-        assert_eq!(a.network, Some(network));
+        assert_eq!(a.networks[0], Some(network));
         let disk = |fd, read_only| Some(Disk { fd, read_only });
         assert_eq!(a.disks, [disk(11, false), disk(12, true), None, None]);
         assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
         assert_eq!(
-            parse("memory=8388608 root=3 boot=4 packet=6").unwrap().network.unwrap().link,
+            parse("memory=8388608 root=3 boot=4 packet=6").unwrap().networks[0].unwrap().link,
             Link::Packet
         );
-        let network = parse("memory=8388608 root=3 boot=4 stream=6").unwrap().network;
+        let network = parse("memory=8388608 root=3 boot=4 stream=6").unwrap().networks[0];
         assert_eq!(network, Some(Network { link: Link::Stream, fd: 6, mac: None, mtu: 1500 }));
     }
 
@@ -198,10 +192,10 @@ mod tests {
     fn devices_behind_the_first_are_in_their_order() {
         let line = "memory=8388608 root=3 boot=4 packet=6 packet=9,02:00:00:00:00:0b,1400 packet=7";
         let given = parse(line).unwrap();
-        assert_eq!(given.network.map(|network| network.fd), Some(6));
+        assert_eq!(given.networks[0].map(|network| network.fd), Some(6));
         let second = Network { link: Link::Packet, fd: 9, mac: Some([2, 0, 0, 0, 0, 11]), mtu: 1400 };
-        assert_eq!(given.further[0], Some(second));
-        assert_eq!((given.further[1].map(|network| network.fd), given.further[2]), (Some(7), None));
+        assert_eq!(given.networks[1], Some(second));
+        assert_eq!((given.networks[2].map(|network| network.fd), given.networks[3]), (Some(7), None));
     }
 
     #[test]

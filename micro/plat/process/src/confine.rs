@@ -102,7 +102,7 @@ pub fn dispatch() -> abi::Result<()> {
 }
 
 /// Standard streams, memory, archive, status, network, line, volumes, disks, the template's socket.
-const KEPT: usize = 10 + crate::arguments::FURTHER + crate::arguments::VOLUMES + crate::arguments::DISKS;
+const KEPT: usize = 9 + crate::arguments::NETWORKS + crate::arguments::VOLUMES + crate::arguments::DISKS;
 
 /// Closes every descriptor that is none of the machine's or of `more`.
 pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
@@ -111,8 +111,7 @@ pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
     let others = [0, 1, 2].into_iter().chain(arguments.status).chain(memory::descriptors());
     let others = others.chain(more.iter().copied().filter(|fd| *fd >= 0));
     let disks = arguments.disks.iter().flatten().map(|disk| disk.fd);
-    let networks =
-        arguments.network.iter().chain(arguments.further.iter().flatten()).map(|network| network.fd);
+    let networks = arguments.networks.iter().flatten().map(|network| network.fd);
     let all = others.chain(networks).chain(arguments.line).chain(volumes).chain(disks);
     kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
     kept.sort_unstable();

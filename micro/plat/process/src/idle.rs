@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 use plat_x86::cpu::{self, CPUS, Cpu};
 
 /// Most watched descriptors: console, network, line, and volumes.
-const MAX_WATCHED: usize = 3 + crate::arguments::FURTHER + crate::arguments::VOLUMES;
+const MAX_WATCHED: usize = 2 + crate::arguments::NETWORKS + crate::arguments::VOLUMES;
 /// How long a ready device waits at most while the program computes and packets keep coming.
 const TICK: u64 = 1_000_000;
 /// The same when there was nothing to notice for a while. A look is a signal, two calls and the host's timer, which in a

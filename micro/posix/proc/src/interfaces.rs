@@ -8,13 +8,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use api_fs::{Sink, Source};
 use api_socket::{Address, Credentials, Sending};
+use core::str::FromStr;
 
 const SOCK_RAW: u32 = 3;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const NLM_F_REQUEST_ACK: u16 = 5;
 const NLMSG_ERROR: u16 = 2;
 const RTM_SETLINK: u16 = 19;
-const IFLA_MTU: u16 = 4;
+pub const IFLA_MTU: u16 = 4;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
@@ -71,8 +72,13 @@ macro_rules! tag {
 pub(crate) use tag;
 
 pub fn store_tag(name: &str, written: &[u8]) -> Result<()> {
+    api_socket::set(name, number_written(written)?)
+}
+
+/// The number that was written to a file.
+pub fn number_written<T: FromStr>(written: &[u8]) -> Result<T> {
     let text = core::str::from_utf8(written).map_err(|_| EINVAL)?;
-    api_socket::set(name, text.trim_end_matches('\0').trim().parse().map_err(|_| EINVAL)?)
+    text.trim_end_matches('\0').trim().parse().map_err(|_| EINVAL)
 }
 
 /// A number of 4 bytes; 0 where there are fewer.
@@ -164,6 +170,13 @@ pub fn name(link: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
+/// A counter of an interface by its place in `struct rtnl_link_stats64`.
+pub fn counter(link: &[u8], place: usize) -> u64 {
+    let counters = attribute(link, HEADER + LINK, IFLA_STATS64).unwrap_or_default();
+    let bytes = counters.get(place * 8..).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
 /// /proc/net/dev.
 pub fn devices() -> Result<Vec<u8>> {
     let mut out = String::from(
@@ -171,11 +184,7 @@ pub fn devices() -> Result<Vec<u8>> {
          face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n",
     );
     for link in links()? {
-        let counters = attribute(&link, HEADER + LINK, IFLA_STATS64).unwrap_or_default();
-        let n = |index: usize| {
-            let bytes = counters.get(index * 8..index * 8 + 8).and_then(|b| b.try_into().ok());
-            bytes.map_or(0, u64::from_ne_bytes)
-        };
+        let n = |place| counter(&link, place);
         out += &format!(
             "{:>6}: {:7} {:7} {:4} {:4} {:4} {:5} {:10} {:9} {:8} {:7} {:4} {:4} {:4} {:5} {:7} {:10}\n",
             name(&link),

@@ -100,8 +100,8 @@ const SYS: &[Row] = &[
     ("firmware", Entry::Directory(&[])),
     ("module", Entry::Directory(&[])),
     ("power", Entry::Directory(&[])),
-    ("class/net", Entry::Changing(&net_devices::Links)),
-    ("devices/virtual/net", Entry::Changing(&net_devices::Directories)),
+    ("class/net", Entry::Changing(&net_devices::Names::Links)),
+    ("devices/virtual/net", Entry::Changing(&net_devices::Names::Directories)),
 ];
 
 /// The processors there are, as lists of them are written (cpuset(7)).

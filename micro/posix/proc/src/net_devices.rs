@@ -2,7 +2,7 @@
 //! /sys/class/net and /sys/devices/virtual/net (sysfs-class-net): what rtnetlink(7) says of the interfaces of the caller's network, a file a
 //! property. All of them are virtual ones, as in a container.
 
-use super::interfaces::{self, HEADER, LINK, attribute, half, word};
+use super::interfaces::{self, HEADER, IFLA_MTU, LINK, attribute, half, word};
 use super::text;
 use abi::{Result, errno::*};
 use alloc::format;
@@ -13,11 +13,9 @@ use procfs::{Changing, Entry, Key, Row};
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_BROADCAST: u16 = 2;
-const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
-const IFLA_STATS64: u16 = 23;
 const IFLA_GROUP: u16 = 27;
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
@@ -26,10 +24,11 @@ const DIRECTORY: u32 = 0o755;
 /// What [`IFLA_OPERSTATE`] is called (RFC 2863, ifOperStatus).
 const STATES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
 
-/// The names, as links.
-pub struct Links;
-/// The directories that they lead to.
-pub struct Directories;
+/// The names, as links or as the directories that these lead to.
+pub enum Names {
+    Links,
+    Directories,
+}
 
 /// The files of an interface, whose number the key is.
 const ROWS: &[Row] = &[
@@ -39,7 +38,7 @@ const ROWS: &[Row] = &[
     ("carrier", Entry::Text(carrier)),
     ("dev_id", Entry::Fixed("0x0\n")),
     ("dev_port", Entry::Fixed("0\n")),
-    ("dormant", Entry::Text(|key| if_up(key, "0\n"))),
+    ("dormant", Entry::Text(|key| if_up(&find(key)?, "0\n"))),
     ("duplex", Entry::Text(|key| if_wire(key, "full\n"))),
     ("flags", Entry::Text(|key| text(format!("{:#x}\n", flags(&find(key)?))))),
     ("ifindex", Entry::Text(|key| number(key as u64))),
@@ -94,10 +93,6 @@ fn flags(link: &[u8]) -> u32 {
     word(link, HEADER + 8) & !(IFF_RUNNING | 0x1_0000 | 0x2_0000)
 }
 
-fn is_up(link: &[u8]) -> bool {
-    flags(link) & IFF_UP != 0
-}
-
 fn number(value: u64) -> Result<Vec<u8>> {
     text(format!("{value}\n"))
 }
@@ -117,19 +112,20 @@ fn hardware(address: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// What is told of an interface that is up alone.
-fn if_up(key: Key, says: &str) -> Result<Vec<u8>> {
-    if is_up(&find(key)?) { text(String::from(says)) } else { Err(EINVAL) }
+fn if_up(link: &[u8], says: &str) -> Result<Vec<u8>> {
+    if flags(link) & IFF_UP != 0 { text(String::from(says)) } else { Err(EINVAL) }
 }
 
 /// What is told of an interface that has a wire (Linux' get_link_ksettings).
 fn if_wire(key: Key, says: &str) -> Result<Vec<u8>> {
-    let has_wire = flags(&find(key)?) & IFF_LOOPBACK == 0;
-    if has_wire { if_up(key, says) } else { Err(EINVAL) }
+    let link = find(key)?;
+    if flags(&link) & IFF_LOOPBACK == 0 { if_up(&link, says) } else { Err(EINVAL) }
 }
 
 fn carrier(key: Key) -> Result<Vec<u8>> {
-    let runs = word(&find(key)?, HEADER + 8) & IFF_RUNNING != 0;
-    if_up(key, if runs { "1\n" } else { "0\n" })
+    let link = find(key)?;
+    let runs = word(&link, HEADER + 8) & IFF_RUNNING != 0;
+    if_up(&link, if runs { "1\n" } else { "0\n" })
 }
 
 fn iflink(key: Key) -> Result<Vec<u8>> {
@@ -145,12 +141,9 @@ fn operstate(key: Key) -> Result<Vec<u8>> {
     text(format!("{name}\n"))
 }
 
-/// A counter by its place in `struct rtnl_link_stats64`.
+/// [`interfaces::counter`].
 fn counter<const PLACE: usize>(key: Key) -> Result<Vec<u8>> {
-    let link = find(key)?;
-    let counters = attribute(&link, HEADER + LINK, IFLA_STATS64).unwrap_or_default();
-    let bytes = counters.get(PLACE * 8..).and_then(|bytes| bytes.first_chunk::<8>());
-    number(bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+    number(interfaces::counter(&find(key)?, PLACE))
 }
 
 fn uevent(key: Key) -> Result<Vec<u8>> {
@@ -162,20 +155,8 @@ fn store_mtu(key: Key, written: &[u8]) -> Result<()> {
     if !api_socket::may_administer() {
         return Err(EPERM);
     }
-    let text = core::str::from_utf8(written).map_err(|_| EINVAL)?;
-    let mtu: u32 = text.trim_end_matches('\0').trim().parse().map_err(|_| EINVAL)?;
+    let mtu = interfaces::number_written(written)?;
     interfaces::set_mtu(index(&find(key)?), mtu)
-}
-
-/// The interfaces from that number on: a number is an interface's place in the directory.
-fn names(from: u64, most: usize) -> Vec<(u64, String)> {
-    let links = interfaces::links().unwrap_or_default();
-    let mut all: Vec<(u64, String)> =
-        links.iter().map(|link| (index(link).into(), interfaces::name(link))).collect();
-    all.retain(|(index, _)| *index >= from);
-    all.sort_unstable();
-    all.truncate(most);
-    all
 }
 
 fn key_of(name: &str) -> Result<Key> {
@@ -183,44 +164,37 @@ fn key_of(name: &str) -> Result<Key> {
     links.iter().find(|link| interfaces::name(link) == name).map(|link| index(link).into()).ok_or(ENOENT)
 }
 
-impl Changing for Links {
+impl Changing for Names {
     fn numbers(&self, _: Key, _: u32, _: usize) -> Vec<u32> {
         Vec::new()
     }
 
+    /// An interface's number is its place in the directory.
     fn names(&self, _: Key, from: u64, most: usize) -> Vec<(u64, String)> {
-        names(from, most)
+        let links = interfaces::links().unwrap_or_default();
+        let mut all: Vec<(u64, String)> =
+            links.iter().map(|link| (index(link).into(), interfaces::name(link))).collect();
+        all.retain(|(index, _)| *index >= from);
+        all.sort_unstable();
+        all.truncate(most);
+        all
     }
 
     fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-        let lead = |key| text(format!("../../devices/virtual/net/{}", interfaces::name(&find(key)?)));
-        Ok((Entry::Link(lead), key_of(name)?))
+        let entry = match self {
+            Names::Links => Entry::Link(|key| {
+                text(format!("../../devices/virtual/net/{}", interfaces::name(&find(key)?)))
+            }),
+            Names::Directories => Entry::DirectoryWith { rows: ROWS, permissions: DIRECTORY },
+        };
+        Ok((entry, key_of(name)?))
     }
 
     fn kind(&self) -> FileType {
-        FileType::Symlink
-    }
-
-    fn permissions(&self) -> u32 {
-        DIRECTORY
-    }
-}
-
-impl Changing for Directories {
-    fn numbers(&self, _: Key, _: u32, _: usize) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn names(&self, _: Key, from: u64, most: usize) -> Vec<(u64, String)> {
-        names(from, most)
-    }
-
-    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-        Ok((Entry::DirectoryWith { rows: ROWS, permissions: DIRECTORY }, key_of(name)?))
-    }
-
-    fn kind(&self) -> FileType {
-        FileType::Directory
+        match self {
+            Names::Links => FileType::Symlink,
+            Names::Directories => FileType::Directory,
+        }
     }
 
     fn permissions(&self) -> u32 {

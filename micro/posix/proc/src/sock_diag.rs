@@ -3,6 +3,7 @@
 //! (`linux/netlink_diag.h`) and packet sockets (`linux/packet_diag.h`). As in /proc/net, connections that nobody has accepted yet and
 //! those that outlive their descriptor are not among them.
 
+use super::interfaces::word;
 use super::net::{self, CLOSED, ESTABLISHED, Found};
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
@@ -174,16 +175,16 @@ impl<'a> Wanted<'a> {
     }
 
     fn word(&self, at: usize) -> u32 {
-        self.request.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_ne_bytes(*b))
+        word(self.request, at)
     }
 
     fn is_inet(&self) -> bool {
         matches!(self.family, Address::INET | Address::INET6)
     }
 
-    /// Where the inode number is that a request names.
+    /// The inode number that a request for a UNIX socket names.
     fn inode(&self) -> u32 {
-        self.word(if self.family == Address::UNIX { 8 } else { 4 })
+        self.word(8)
     }
 
     /// The bits of the states that are wanted.
@@ -191,12 +192,9 @@ impl<'a> Wanted<'a> {
         self.word(4)
     }
 
+    /// Of a request for one socket, of IP or a UNIX one.
     fn cookie(&self) -> u64 {
-        let at = match self.family {
-            Address::INET | Address::INET6 => ID + 40,
-            Address::UNIX => 16,
-            _ => 12,
-        };
+        let at = if self.is_inet() { ID + 40 } else { 16 };
         u64::from(self.word(at)) | u64::from(self.word(at + 4)) << 32
     }
 
@@ -282,9 +280,7 @@ impl<'a> Wanted<'a> {
             }
         }
         let queues = match state {
-            LISTEN => {
-                [number(info.get(24..).unwrap_or_default()), number(info.get(28..).unwrap_or_default())]
-            }
+            LISTEN => [word(&info, 24), word(&info, 28)],
             _ => [0, 0],
         };
         let mut out = Message::new(&[self.family as u8, state, 0, 0])?;
@@ -457,8 +453,9 @@ fn option(socket: &Arc<dyn Socket>, level: i32, name: i32) -> Vec<u8> {
     socket.get_option(level, name, &[]).unwrap_or_default()
 }
 
+/// An option's number.
 fn number(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    word(bytes, 0)
 }
 
 fn cookie_of(socket: &Arc<dyn Socket>) -> u64 {
