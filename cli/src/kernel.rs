@@ -4,6 +4,7 @@
 
 pub mod bitcode;
 pub mod choices;
+mod index;
 pub mod malloc;
 mod stale;
 
@@ -301,8 +302,14 @@ fn target(root: &Path) -> Result<PathBuf> {
     if is_writable(root, may_write) {
         return Ok(root.join("target"));
     }
-    let checkout = name(Sha256::new().chain_update(root.as_os_str().as_encoded_bytes()));
-    Ok(unilith_machine::dirs::cache()?.join(format!("build-{}", &checkout[..6])))
+    Ok(unilith_machine::dirs::cache()?.join(format!("build-{}", short_name(root))))
+}
+
+/// What a checkout is known by among those of this computer.
+fn short_name(root: &Path) -> String {
+    let mut name = name(Sha256::new().chain_update(root.as_os_str().as_encoded_bytes()));
+    name.truncate(6);
+    name
 }
 
 /// That all of a checkout's build folder that is there may be written to, or that it can be made.
@@ -423,9 +430,11 @@ fn digest(root: &Path, features: &[&str]) -> Result<String> {
     let cargo = repository::cargo();
     let toolchain = fs::metadata(&cargo).map(|m| format!("{} {} {}", cargo.display(), m.len(), m.mtime()));
     add(toolchain.unwrap_or_default().as_bytes());
-    for path in sources(root)? {
-        add(path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes());
-        add(&fs::read(&path).map_err(file("read", &path))?);
+    let files = sources(root)?;
+    let index = unilith_machine::dirs::cache()?.join(format!("sources-{}", short_name(root)));
+    for (path, contents) in files.iter().zip(index::hashes(root, &files, &index)?) {
+        add(path.strip_prefix(root).unwrap_or(path).as_os_str().as_encoded_bytes());
+        add(contents.as_bytes());
     }
     Ok(name(hash))
 }
@@ -452,8 +461,14 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).map_err(file("read", folder))? {
-        let path = entry.map_err(file("read", folder))?.path();
-        if path.is_dir() {
+        let entry = entry.map_err(file("read", folder))?;
+        let path = entry.path();
+        // A link is what it leads to.
+        let is_folder = match entry.file_type() {
+            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+            _ => path.is_dir(),
+        };
+        if is_folder {
             walk(&path, files)?;
         } else {
             files.push(path);
