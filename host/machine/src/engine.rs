@@ -32,9 +32,10 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread,
 };
-use unilith_ninep::{Access, Export, Forest, SiteTables};
+use unilith_ninep::{Access, Export, Forest, SiteTables, Watches};
 
 /// A machine's process that was started.
 pub struct Engine {
@@ -283,18 +284,26 @@ fn process(
     for (file, read_only) in drives.iter() {
         hand(file, "disk=", if read_only { ",ro" } else { "" });
     }
-    let volume = |v: &Mount| export(&v.host, v.export(), files.sites.clone(), shares.volume);
+    // Without it the machine asks each time.
+    let watches = Watches::new().ok();
+    if let Some(watches) = &watches {
+        hand(watches.queue(), "changes=", "");
+    }
+    let volume = |v: &Mount| {
+        export(&v.host, v.export(), files.sites.clone(), shares.volume, watches.clone())
+    };
     let volumes = spec.volumes.iter().map(volume);
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {
         hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
     }
-    let pod = files.pod.iter().map(|forest| plant(forest, shares.volume)).collect::<Result<Vec<_>, _>>()?;
+    let pod = files.pod.iter().map(|forest| plant(forest, shares.volume, watches.clone()));
+    let pod = pod.collect::<Result<Vec<_>, _>>()?;
     for (n, forest) in pod.iter().enumerate() {
         hand(forest.as_fd(), &format!("9p={}:", pod_tag(n)), "");
     }
     let plain = |overlay: &Overlay| {
-        export(overlay.files, Export::open(overlay.files, Access::PlainFiles), None, shares.volume)
+        export(overlay.files, Export::open(overlay.files, Access::PlainFiles), None, shares.volume, None)
     };
     let files = overlay.as_ref().map(plain).transpose()?;
     if let (Some(overlay), Some(files)) = (&overlay, &files) {
@@ -337,13 +346,14 @@ fn export(
     opened: std::io::Result<Export>,
     sites: Option<SiteTables>,
     descriptors: usize,
+    watches: Option<Arc<Watches>>,
 ) -> Result<UnixStream, MachineError> {
     let export = opened.map_err(MachineError::file("cannot open the volume", folder))?;
     let export = export.with_sites(sites);
     let (mine, its) = pair()?;
     let folder = folder.to_path_buf();
     thread::spawn(move || {
-        if let Err(error) = unilith_ninep::serve(export, mine, descriptors) {
+        if let Err(error) = unilith_ninep::serve(export, mine, descriptors, watches) {
             eprintln!("unilith: the volume {} is no longer served: {error}", folder.display());
         }
     });
@@ -351,11 +361,15 @@ fn export(
 }
 
 /// Serves a pod's files from a thread of its own; the machine's end.
-fn plant(forest: &Forest, descriptors: usize) -> Result<UnixStream, MachineError> {
+fn plant(
+    forest: &Forest,
+    descriptors: usize,
+    watches: Option<Arc<Watches>>,
+) -> Result<UnixStream, MachineError> {
     let (mine, its) = pair()?;
     let forest = forest.clone();
     thread::spawn(move || {
-        if let Err(error) = forest.serve(mine, descriptors) {
+        if let Err(error) = forest.serve(mine, descriptors, watches) {
             eprintln!("unilith: the files of the pod's containers are no longer served: {error}");
         }
     });

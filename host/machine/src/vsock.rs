@@ -166,7 +166,7 @@ impl<'a> Ports<'a> {
 fn serve_files(port: Port, monitor: &OwnedFd, export: Export, descriptors: usize) -> io::Result<()> {
     let Some(machine) = port.accept(monitor)? else { return Ok(()) };
     drop(port);
-    unilith_ninep::serve(export, machine, descriptors)
+    unilith_ninep::serve(export, machine, descriptors, None)
 }
 
 /// Connects the machine's first connection with the line; there is no second one.

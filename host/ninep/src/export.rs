@@ -12,6 +12,7 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
+    ffi::CStr,
     fs::File,
     io::{Read, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -145,11 +146,26 @@ impl Export {
         if self.is_mapped_link(fd, &stat) {
             stat.st_mode = LINK_MODE;
         }
+        self.translate(&mut stat);
+        Ok(stat)
+    }
+
+    /// The same of an entry of a directory, as a listing has it.
+    pub fn stat_of(&self, directory: &OwnedFd, name: &CStr) -> Result<Stat> {
+        if self.access == Access::PlainFiles {
+            return self.stat(self.child(directory, name.to_bytes())?);
+        }
+        let mut stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
+        self.translate(&mut stat);
+        Ok(stat)
+    }
+
+    /// Users and groups as the machine knows them.
+    fn translate(&self, stat: &mut Stat) {
         if let Some(Ids { users, groups }) = &self.ids {
             stat.st_uid = users.to_machine(stat.st_uid).unwrap_or(OVERFLOW);
             stat.st_gid = groups.to_machine(stat.st_gid).unwrap_or(OVERFLOW);
         }
-        Ok(stat)
     }
 
     fn is_mapped_link(&self, fd: impl AsFd, stat: &Stat) -> bool {
@@ -361,7 +377,7 @@ fn mount_of(fd: impl AsFd) -> Result<u64> {
 }
 
 /// The name of an open descriptor's file that leads to that file only, whatever its directory entries are.
-fn by_number(fd: impl AsFd) -> String {
+pub(crate) fn by_number(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The client's handles.
 
-use crate::export::{Export, MAX_ATTRIBUTE};
+use crate::{
+    export::{Export, MAX_ATTRIBUTE},
+    watches::Watched,
+};
 use rustix::io::{Errno, Result};
 use std::{
     collections::HashMap,
@@ -37,11 +40,13 @@ pub struct Fid {
     /// `O_PATH`.
     pub path: OwnedFd,
     pub opened: Opened,
+    /// Of a directory: the client is told what changes in it.
+    pub watched: Option<Watched>,
 }
 
 impl Fid {
     pub fn new(export: Arc<Export>, path: OwnedFd) -> Fid {
-        Fid { export, path, opened: Opened::No }
+        Fid { export, path, opened: Opened::No, watched: None }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

@@ -2,7 +2,7 @@
 //! A server whose trees come and go while its client runs. A tree that goes takes along everything that the client has open in it,
 //! so that whoever mounted it on the host can unmount it.
 
-use crate::{Export, converse, server::Server};
+use crate::{Export, Watches, converse, server::Server};
 use std::{
     io,
     os::unix::net::UnixStream,
@@ -46,8 +46,14 @@ impl Forest {
     }
 
     /// Serves the client until it hangs up, as [`serve`](crate::serve).
-    pub fn serve(&self, stream: UnixStream, descriptors: usize) -> io::Result<()> {
+    pub fn serve(
+        &self,
+        stream: UnixStream,
+        descriptors: usize,
+        watches: Option<Arc<Watches>>,
+    ) -> io::Result<()> {
         self.server().begin(descriptors);
+        self.server().watch(watches);
         let result = converse(stream, |message, answer| self.server().answer(message, answer));
         self.server().close();
         result

@@ -25,10 +25,12 @@ mod fids;
 mod forest;
 pub mod ids;
 pub mod server;
+mod watches;
 mod wire;
 
 pub use export::{Access, Export, SITES, SiteTables};
 pub use forest::{Forest, Planted};
+pub use watches::Watches;
 
 use std::{
     io::{self, Read, Write},
@@ -41,8 +43,14 @@ pub const MAX_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
 
 /// Serves one client until it hangs up. A client that breaks the framing is hung up on; one that wants more than this many
 /// `descriptors` of this process for its handles is told `ENFILE`.
-pub fn serve(export: Export, stream: UnixStream, descriptors: usize) -> io::Result<()> {
+pub fn serve(
+    export: Export,
+    stream: UnixStream,
+    descriptors: usize,
+    watches: Option<Arc<Watches>>,
+) -> io::Result<()> {
     let mut server = server::Server::new(descriptors);
+    server.watch(watches);
     // Who has one tree to attach to gives no name.
     server.add(b"", Arc::new(export));
     converse(stream, |message, answer| server.answer(message, answer))

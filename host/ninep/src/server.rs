@@ -5,10 +5,11 @@ use crate::{
     MAX_MESSAGE,
     export::{Export, MAX_ATTRIBUTE, SITES},
     fids::{Fid, Fids, Opened},
+    watches::{Watched, Watches},
     wire::{Answer, HEADER, IO_HEADER, Qid, Request, kind},
 };
 use rustix::{
-    fs::{self, FileType, RawDir, SeekFrom, Timespec, Timestamps},
+    fs::{self, FileType, OFlags, RawDir, SeekFrom, Timespec, Timestamps},
     io::{Errno, Result},
 };
 use std::{
@@ -50,12 +51,18 @@ pub struct Server {
     fids: Fids,
     /// Largest message, as agreed.
     most: u32,
+    pub(crate) watches: Option<Arc<Watches>>,
 }
 
 impl Server {
     /// `descriptors`: how many of this process the client may have.
     pub fn new(descriptors: usize) -> Server {
-        Server { trees: HashMap::new(), fids: Fids::new(descriptors), most: LEAST_MESSAGE }
+        Server { trees: HashMap::new(), fids: Fids::new(descriptors), most: LEAST_MESSAGE, watches: None }
+    }
+
+    /// Lets the client hear of changes in the directories that it looks at.
+    pub fn watch(&mut self, watches: Option<Arc<Watches>>) {
+        self.watches = watches;
     }
 
     /// Lets the client attach to a tree. False: there is one of that name.
@@ -131,6 +138,16 @@ impl Server {
                 Ok(())
             }
             kind::GETLOCK => self.get_lock(r, out),
+            kind::LOOK => self.look(r, out),
+            kind::LIST => self.list(r, out),
+            kind::OPEN => self.open_by_name(r, out),
+            kind::CLUNKS => {
+                for _ in 0..r.u16()? {
+                    // As with Tclunk: whatever the answer, the handle is gone.
+                    let _ = self.clunk(r);
+                }
+                Ok(())
+            }
             _ => Err(Errno::OPNOTSUPP),
         }
     }
@@ -200,23 +217,7 @@ impl Server {
     fn get_attr(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let fid = self.fids.get(r.u32()?)?;
         // The open file first: it is there even when the descriptor's name is not.
-        let stat = fid.export.stat(&fid.path)?;
-        let qid = fid.export.qid(&stat);
-        out.u64(GETATTR_BASIC).qid(qid).u32(stat.st_mode).u32(stat.st_uid).u32(stat.st_gid);
-        out.u64(stat.st_nlink).u64(stat.st_rdev).u64(stat.st_size as u64);
-        out.u64(stat.st_blksize as u64).u64(stat.st_blocks as u64);
-        let times = [
-            (stat.st_atime, stat.st_atime_nsec),
-            (stat.st_mtime, stat.st_mtime_nsec),
-            (stat.st_ctime, stat.st_ctime_nsec),
-        ];
-        for (seconds, nanoseconds) in times {
-            out.u64(seconds as u64).u64(nanoseconds);
-        }
-        // Time of birth, generation, data version: not asked for by anybody.
-        (0..4).for_each(|_| {
-            out.u64(0);
-        });
+        put_attributes(&fid.export, &fid.export.stat(&fid.path)?, out);
         Ok(())
     }
 
@@ -264,6 +265,63 @@ impl Server {
         Ok(())
     }
 
+    /// The handle's file, or what has a name in it.
+    fn at(&self, from: u32, count: u16, r: &mut Request) -> Result<Fid> {
+        let start = self.fids.get(from)?;
+        let path = match count {
+            0 => rustix::io::fcntl_dupfd_cloexec(&start.path, 0)?,
+            1 => start.export.child(&start.path, r.name()?)?,
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(Fid::new(start.export.clone(), path))
+    }
+
+    /// A handle of what has a name, with its attributes; of a directory also the number by which its changes are told (inotify(7)),
+    /// -1: they are not; of a symbolic link where it leads. Whatever changes after the attributes were read is told.
+    fn look(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (from, to, count) = (r.u32()?, r.u32()?, r.u16()?);
+        let mut fid = self.at(from, count, r)?;
+        let mut stat = fid.export.stat(&fid.path)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            && let Some(watches) = &self.watches
+        {
+            fid.watched = watches.add(&fid.path);
+            stat = fid.export.stat(&fid.path)?;
+        }
+        out.u32(fid.watched.as_ref().map_or(-1, Watched::number) as u32);
+        put_attributes(&fid.export, &stat, out);
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            out.string(&fid.export.target(fid.fd())?);
+        }
+        self.fids.add(to, fid)
+    }
+
+    /// Opens a file, or what has a name in a directory, by a new handle.
+    fn open_by_name(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (from, to, flags, count) = (r.u32()?, r.u32()?, r.u32()?, r.u16()?);
+        let mut fid = self.at(from, count, r)?;
+        let stat = fid.export.stat(&fid.path)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Errno::NXIO);
+        }
+        fid.opened = Opened::File(File::from(fid.export.open_again(fid.fd(), flags)?));
+        out.qid(fid.export.qid(&stat));
+        self.fids.add(to, fid)
+    }
+
+    /// As Treaddir, of a directory that need not be open, and with a byte in front that says whether nothing is left. With attributes
+    /// each entry is followed by a byte, and where that is 1 by the body of an Rgetattr.
+    fn list(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, offset, count, with_attributes) = (r.u32()?, r.u64()?, r.u32()?, r.u8()? != 0);
+        let most = count.min(self.io_unit() - 1) as usize;
+        let fid = self.fids.get(number)?;
+        let directory = fid.export.open_again(fid.fd(), OFlags::DIRECTORY.bits())?;
+        let mut entries = Vec::new();
+        let is_last = read_entries(&fid.export, &directory, offset, most, with_attributes, &mut entries)?;
+        out.u8(is_last.into()).u32(entries.len() as u32).bytes(&entries);
+        Ok(())
+    }
+
     /// How much of a file fits one message.
     fn io_unit(&self) -> u32 {
         self.most - IO_HEADER
@@ -295,7 +353,7 @@ impl Server {
         export.settle(file.as_fd(), mode, group)?;
         let open = export.open_again(file.as_fd(), flags)?;
         let qid = export.qid_of(&file)?;
-        self.fids.replace(number, Fid { export, path: file, opened: Opened::File(File::from(open)) })?;
+        self.fids.replace(number, Fid { opened: Opened::File(File::from(open)), ..Fid::new(export, file) })?;
         out.qid(qid).u32(self.io_unit());
         Ok(())
     }
@@ -342,30 +400,8 @@ impl Server {
         let most = count.min(self.io_unit()) as usize;
         let fid = self.fids.get(number)?;
         let Opened::Directory(directory) = &fid.opened else { return Err(Errno::NOTDIR) };
-        let mut stat = fs::fstat(directory)?;
-        fs::seek(directory, SeekFrom::Start(offset))?;
         let mut entries = Vec::new();
-        // More than one entry of getdents64 with the longest name.
-        let mut buffer = vec![MaybeUninit::uninit(); most.clamp(1024, 32 << 10)];
-        let mut reader = RawDir::new(directory, &mut buffer);
-        while let Some(entry) = reader.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if entries.len() + Qid::SIZE + 8 + 1 + 2 + name.len() > most {
-                if entries.is_empty() {
-                    return Err(Errno::INVAL);
-                }
-                break;
-            }
-            let kind = fid.export.kind(directory, name, entry.file_type());
-            // What is mounted here has another number once walked to; listings say the directory's, as on Linux.
-            (stat.st_ino, stat.st_mode) = (entry.ino(), kind.as_raw_mode());
-            let qid = fid.export.qid(&stat);
-            let mut one = Vec::new();
-            let mut record = Answer::begin(&mut one, 0, 0);
-            record.qid(qid).u64(entry.next_entry_cookie()).u8((kind.as_raw_mode() >> 12) as u8).string(name);
-            entries.extend(&one[HEADER..]);
-        }
+        read_entries(&fid.export, directory, offset, most, false, &mut entries)?;
         out.u32(entries.len() as u32).bytes(&entries);
         Ok(())
     }
@@ -441,7 +477,7 @@ impl Server {
         };
         let (export, path) = (fid.export.clone(), rustix::io::fcntl_dupfd_cloexec(&fid.path, 0)?);
         out.u64(value.len() as u64);
-        self.fids.add(to, Fid { export, path, opened: Opened::Attribute(value) })
+        self.fids.add(to, Fid { opened: Opened::Attribute(value), ..Fid::new(export, path) })
     }
 
     fn xattr_create(&mut self, r: &mut Request) -> Result<()> {
@@ -461,6 +497,69 @@ impl Server {
         out.u8(UNLOCKED).u64(start).u64(length).u32(process).string(client);
         Ok(())
     }
+}
+
+/// Bytes of the body of an Rgetattr.
+const ATTRIBUTES: usize = 8 + Qid::SIZE + 3 * 4 + 5 * 8 + 6 * 8 + 4 * 8;
+
+/// The entries of a directory from an offset on that take this many bytes at most; whether they are the last.
+fn read_entries(
+    export: &Export,
+    directory: &OwnedFd,
+    offset: u64,
+    most: usize,
+    with_attributes: bool,
+    entries: &mut Vec<u8>,
+) -> Result<bool> {
+    let mut stat = fs::fstat(directory)?;
+    fs::seek(directory, SeekFrom::Start(offset))?;
+    // More than one entry of getdents64 with the longest name.
+    let mut buffer = vec![MaybeUninit::uninit(); most.clamp(1024, 32 << 10)];
+    let mut reader = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = reader.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        let more = if with_attributes { 1 + ATTRIBUTES } else { 0 };
+        if entries.len() + Qid::SIZE + 8 + 1 + 2 + name.len() + more > most {
+            return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(false) };
+        }
+        let kind = export.kind(directory, name, entry.file_type());
+        // What is mounted here has another number once walked to; listings say the directory's, as on Linux.
+        (stat.st_ino, stat.st_mode) = (entry.ino(), kind.as_raw_mode());
+        let qid = export.qid(&stat);
+        let mut one = Vec::new();
+        let mut record = Answer::begin(&mut one, 0, 0);
+        record.qid(qid).u64(entry.next_entry_cookie()).u8((kind.as_raw_mode() >> 12) as u8).string(name);
+        if with_attributes {
+            let is_own = name != b"." && name != b"..";
+            match is_own.then(|| export.stat_of(directory, entry.file_name())) {
+                Some(Ok(stat)) => put_attributes(export, &stat, record.u8(1)),
+                // It has gone meanwhile.
+                _ => drop(record.u8(0)),
+            }
+        }
+        entries.extend(&one[HEADER..]);
+    }
+    Ok(true)
+}
+
+/// The body of an Rgetattr.
+fn put_attributes(export: &Export, stat: &fs::Stat, out: &mut Answer) {
+    out.u64(GETATTR_BASIC).qid(export.qid(stat)).u32(stat.st_mode).u32(stat.st_uid).u32(stat.st_gid);
+    out.u64(stat.st_nlink).u64(stat.st_rdev).u64(stat.st_size as u64);
+    out.u64(stat.st_blksize as u64).u64(stat.st_blocks as u64);
+    let times = [
+        (stat.st_atime, stat.st_atime_nsec),
+        (stat.st_mtime, stat.st_mtime_nsec),
+        (stat.st_ctime, stat.st_ctime_nsec),
+    ];
+    for (seconds, nanoseconds) in times {
+        out.u64(seconds as u64).u64(nanoseconds);
+    }
+    // Time of birth, generation, data version: not asked for by anybody.
+    (0..4).for_each(|_| {
+        out.u64(0);
+    });
 }
 
 fn step(export: &Export, at: &OwnedFd, r: &mut Request) -> Result<(OwnedFd, Qid)> {

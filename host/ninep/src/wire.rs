@@ -36,6 +36,15 @@ pub mod kind {
     pub const READ: u8 = 116;
     pub const WRITE: u8 = 118;
     pub const CLUNK: u8 = 120;
+    // Of this server and the machine's kernel alone: what takes several of the above otherwise, beyond the protocol's own numbers.
+    /// Twalk of one name at most, Tgetattr, and a watch.
+    pub const LOOK: u8 = 130;
+    /// Treaddir of a directory that is not open, with attributes if wanted.
+    pub const LIST: u8 = 132;
+    /// Twalk of one name at most, and Tlopen.
+    pub const OPEN: u8 = 134;
+    /// Several Tclunk.
+    pub const CLUNKS: u8 = 136;
 }
 
 /// A request being read; what is not there is `EINVAL`.

@@ -206,4 +206,22 @@ impl ninep::Transport for Channel {
     fn largest(&self) -> usize {
         MAX_MESSAGE
     }
+
+    fn is_extended(&self) -> bool {
+        true
+    }
+}
+
+/// Changes in the directories of all channels' exports: a queue of inotify(7), which the servers watch by.
+struct Queue(i32);
+
+/// What reads the queue of the servers' watches.
+pub fn changes(fd: i32) -> Arc<dyn ninep::Changes> {
+    Arc::new(Queue(fd))
+}
+
+impl ninep::Changes for Queue {
+    fn read(&self, events: &mut [u8]) -> Result<usize> {
+        host::read(self.0, events)
+    }
 }

@@ -29,6 +29,11 @@ pub trait Transport: Send + Sync {
         false
     }
 
+    /// The server knows the messages of ours ([`kind::LOOK`] and behind it).
+    fn is_extended(&self) -> bool {
+        false
+    }
+
     /// Bytes of the program's memory that can be part of a message where they are; 0: none.
     fn most_direct(&self) -> usize {
         0
@@ -83,6 +88,21 @@ pub struct Client {
     pub device: u64,
     /// Inodes in use, by the path of their qid, which another tree may use as well.
     pub nodes: SpinLock<Map<u64, Weak<Node>>>,
+    /// Directories that were looked at last, so that what is known of them stays.
+    recent: SpinLock<Recent>,
+    /// Files whose attributes were asked for in directories that had been listed without them, and those that came with a listing
+    /// and were of use.
+    missed: AtomicU32,
+    used: AtomicU32,
+}
+
+/// Most of them: each is two descriptors of the server's.
+const MAX_RECENT: usize = 1024;
+
+#[derive(Default)]
+struct Recent {
+    ring: Vec<Arc<Node>>,
+    next: usize,
 }
 
 /// Tags of requests: replies are told apart by them, so one that is in flight is not given out again, however many requests come
@@ -112,6 +132,8 @@ struct Fids {
     free: Vec<u32>,
     /// Dropped, and not yet given back to the server.
     dropped: Vec<u32>,
+    /// One of these is open for writing: others may wait for that to end.
+    is_urgent: bool,
 }
 
 /// A handle of the server, given back when it is dropped.
@@ -120,6 +142,8 @@ pub struct Fid {
     number: u32,
     /// The server knows it.
     is_live: AtomicBool,
+    /// It is open for writing.
+    is_written: bool,
 }
 
 impl Fid {
@@ -149,6 +173,10 @@ impl<'f> Message<'f> {
         self.u32(fid.number)
     }
 
+    pub fn u8(self, value: u8) -> Message<'f> {
+        Message(self.0.u8(value), PhantomData)
+    }
+
     pub fn u16(self, value: u16) -> Message<'f> {
         Message(self.0.u16(value), PhantomData)
     }
@@ -176,6 +204,7 @@ impl Drop for Fid {
     fn drop(&mut self) {
         let mut fids = self.client.session.fids.lock();
         if *self.is_live.get_mut() {
+            fids.is_urgent |= self.is_written;
             fids.dropped.push(self.number);
         } else {
             fids.free.push(self.number);
@@ -276,6 +305,9 @@ impl Session {
 
     /// Tells the server about handles that were dropped.
     fn give_back(&self) {
+        if self.transport.is_extended() {
+            return self.give_back_many();
+        }
         loop {
             let Some(number) = self.fids.lock().dropped.pop() else { return };
             let Ok(tag) = self.new_tag() else {
@@ -289,12 +321,88 @@ impl Session {
             self.fids.lock().free.push(number);
         }
     }
+
+    /// The same in one message, once it is worth one or what is open for writing has been closed.
+    fn give_back_many(&self) {
+        let numbers = {
+            let mut fids = self.fids.lock();
+            if fids.dropped.is_empty() || fids.dropped.len() < MANY && !fids.is_urgent {
+                return;
+            }
+            fids.is_urgent = false;
+            let left = fids.dropped.len().saturating_sub(MAX_CLUNKS);
+            fids.dropped.split_off(left)
+        };
+        let Ok(tag) = self.new_tag() else {
+            self.fids.lock().dropped.extend(numbers);
+            return;
+        };
+        let mut request = self.request(kind::CLUNKS).u16(numbers.len() as u16);
+        for number in &numbers {
+            request = request.u32(*number);
+        }
+        let _ = self.exchange(request, tag.number, SMALL_REPLY, |_| Ok(()));
+        self.fids.lock().free.extend(numbers);
+    }
 }
+
+/// Handles that were dropped are given back when there are so many.
+const MANY: usize = 16;
+/// Most of them in one message.
+const MAX_CLUNKS: usize = 1024;
 
 impl Client {
     /// A tree of the session's server; `device` is its `st_dev`.
     pub fn new(session: Arc<Session>, device: u64) -> Arc<Client> {
-        Arc::new(Client { session, device, nodes: SpinLock::new(Map::new()) })
+        Arc::new(Client {
+            session,
+            device,
+            nodes: SpinLock::new(Map::new()),
+            recent: SpinLock::default(),
+            missed: AtomicU32::new(0),
+            used: AtomicU32::new(0),
+        })
+    }
+
+    /// A file was looked at in a directory that has been listed: with its attributes, or not.
+    pub fn looks_at_listed(&self, had_attributes: bool) {
+        let count = if had_attributes { &self.used } else { &self.missed };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the next listing is to have attributes: those who list directories and look at what is in them do so in one after the
+    /// other, and those who only list do, too.
+    pub fn wants_attributes(&self) -> bool {
+        self.missed.swap(0, Ordering::Relaxed) + self.used.swap(0, Ordering::Relaxed) > 0
+    }
+
+    /// [`Transport::is_extended`].
+    pub fn is_extended(&self) -> bool {
+        self.session.transport.is_extended()
+    }
+
+    /// Keeps a directory for a while.
+    pub fn remember(&self, node: &Arc<Node>) {
+        let mut recent = self.recent.lock();
+        let next = recent.next;
+        let mut gone = None;
+        if let Some(place) = recent.ring.get_mut(next) {
+            gone = Some(core::mem::replace(place, node.clone()));
+        } else if recent.ring.reserve_fallibly(1).is_ok() {
+            recent.ring.push(node.clone());
+        } else {
+            // Where there is no memory for it, it is not kept.
+            return;
+        }
+        recent.next = (next + 1) % MAX_RECENT;
+        drop(recent);
+        drop(gone);
+    }
+
+    /// Keeps none any more.
+    pub fn forget_recent(&self) {
+        let gone = core::mem::take(&mut *self.recent.lock());
+        drop(gone);
     }
 
     /// [`Transport::goes_by_names`].
@@ -381,7 +489,7 @@ impl Client {
             fids.next += 1;
             fids.next - 1
         });
-        Fid { client: self.clone(), number, is_live: false.into() }
+        Fid { client: self.clone(), number, is_live: false.into(), is_written: false }
     }
 
     /// Tattach as root: the root directory of the tree that the server has under this name.
@@ -396,11 +504,7 @@ impl Client {
     /// Twalk of one name; `None` copies the handle.
     pub fn walk(self: &Arc<Client>, from: &Fid, name: Option<&[u8]>) -> Result<(Fid, Option<Qid>)> {
         let fid = self.new_fid();
-        let request = self.request(kind::WALK).fid(from).fid(&fid);
-        let request = match name {
-            Some(name) => request.u16(1).string(name),
-            None => request.u16(0),
-        };
+        let request = with_name(self.request(kind::WALK).fid(from).fid(&fid), name);
         let qid = self.call(request, |r| match (r.u16()?, name) {
             (1, Some(_)) => Ok(Some(r.qid()?)),
             (0, None) => Ok(None),
@@ -409,6 +513,58 @@ impl Client {
         })?;
         fid.now_live();
         Ok((fid, qid))
+    }
+}
+
+impl Client {
+    /// The handle of what has a name in a directory, or of the handle's own file, the number by which its changes are told, and its
+    /// attributes as `read` has them.
+    pub fn look<T>(
+        self: &Arc<Client>,
+        from: &Fid,
+        name: Option<&[u8]>,
+        read: impl Fn(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<(Fid, Option<i32>, T)> {
+        loop {
+            let fid = self.new_fid();
+            let request = with_name(self.request(kind::LOOK).fid(from).fid(&fid), name);
+            match self.call(request, |r| Ok((r.u32()?.cast_signed(), read(r)?))) {
+                Ok((watch, seen)) => {
+                    fid.now_live();
+                    return Ok((fid, (watch >= 0).then_some(watch), seen));
+                }
+                // The server has no descriptors left: perhaps for what is kept here alone.
+                Err(ENFILE) if !self.recent.lock().ring.is_empty() => self.forget_recent(),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// A handle that is open with `flags`, of what has a name in a directory or of the handle's own file.
+    pub fn open(self: &Arc<Client>, from: &Fid, name: Option<&[u8]>, flags: u32) -> Result<(Fid, Qid)> {
+        loop {
+            let mut fid = self.new_fid();
+            fid.is_written = flags & ACCESS_MODE != 0;
+            let request = with_name(self.request(kind::OPEN).fid(from).fid(&fid).u32(flags), name);
+            match self.call(request, |r| r.qid()) {
+                Ok(qid) => {
+                    fid.now_live();
+                    return Ok((fid, qid));
+                }
+                Err(ENFILE) if !self.recent.lock().ring.is_empty() => self.forget_recent(),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+/// O_ACCMODE.
+const ACCESS_MODE: u32 = 3;
+
+fn with_name<'f>(request: Message<'f>, name: Option<&[u8]>) -> Message<'f> {
+    match name {
+        Some(name) => request.u16(1).string(name),
+        None => request.u16(0),
     }
 }
 

@@ -2,8 +2,8 @@
 //! Directories of the host: a client of 9P2000.L (the protocol of QEMU's `-virtfs`; messages as in
 //! `Documentation/filesystems/9p` and diod's `protocol.md`).
 //!
-//! - The host may change files at any time, so names and attributes are asked for each time; nothing is cached but
-//!   the pages of files that are mapped.
+//! - The host may change files at any time. Where a server of ours tells of that ([`Changes`]), names and attributes are kept for as
+//!   long as nothing is told (`known`); elsewhere they are asked for each time. Pages are kept of files that are mapped.
 //! - Writes go to the host at once; fsync asks it to store them.
 //! - Replies are not trusted: every length is checked, a reply that makes no sense is `EIO`.
 //! - Requests wait for their answer inside ([`Transport::call`] may sleep): no lock is held over one. A handle that
@@ -16,6 +16,7 @@ extern crate std;
 
 mod client;
 mod file;
+mod known;
 mod nameless;
 mod node;
 mod pages;
@@ -23,6 +24,7 @@ mod wire;
 
 pub use api_mem::{Gather, PageFrame};
 pub use client::{Answered, Transport};
+pub use known::{Changes, hear_of_changes};
 
 use abi::{Result, errno::ENODEV};
 use alloc::string::String;

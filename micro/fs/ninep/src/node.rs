@@ -3,6 +3,7 @@
 
 use crate::client::{Client, Fid};
 use crate::file::NineFile;
+use crate::known::{self, Entry, Known, refresh};
 use crate::nameless::Nameless;
 use crate::pages::NinePages;
 use crate::wire::{Qid, Reply, kind};
@@ -41,8 +42,13 @@ pub struct Node {
     client: Arc<Client>,
     path: u64,
     kind: FileType,
-    /// Leads to it by its name. Replaced when it is found under another.
-    pub(crate) fid: SpinLock<Arc<Fid>>,
+    /// Leads to it by its name. Replaced when it is found under another. `None`: it was not asked for yet.
+    pub(crate) fid: SpinLock<Option<Arc<Fid>>>,
+    /// The directory that it was found in last, and its name there; of no directory, and where changes are told.
+    place: SpinLock<Option<Place>>,
+    /// Of a directory.
+    pub(crate) known: SpinLock<Known>,
+    is_root: bool,
     /// Open directory of a listing that goes on.
     listing: SpinLock<Option<Arc<Fid>>>,
     /// What the server said last, for files that are in use and have no name any more.
@@ -54,10 +60,65 @@ pub struct Node {
     pub pages: SpinLock<Weak<NinePages>>,
 }
 
+type Place = (Arc<Node>, Arc<[u8]>);
+
 /// The root of the tree that the server has under this name.
 pub fn root(client: &Arc<Client>, tree: &[u8]) -> Result<Arc<dyn Inode>> {
     let (fid, qid) = client.attach(tree)?;
+    if client.is_extended() {
+        let strangers = refresh();
+        let (fid, watch, stat) = client.look(&fid, None, |r| read_attributes(client, r))?;
+        return Ok(found(client, fid, watch, stat, strangers, true));
+    }
     Ok(node(client, fid, qid)?)
+}
+
+/// The inode of what a handle leads to that is no directory, or of a directory with its watch.
+fn found(
+    client: &Arc<Client>,
+    fid: Fid,
+    watch: Option<i32>,
+    stat: Stat,
+    strangers: u64,
+    is_root: bool,
+) -> Arc<Node> {
+    let fid = Arc::new(fid);
+    let known = client.nodes.lock().get(&stat.inode).and_then(Weak::upgrade);
+    let node = match known {
+        Some(known) => known.found_by(fid),
+        None => {
+            let node = Node::new(client, stat.inode, Some(stat), stat.kind, Some(fid.clone()), is_root);
+            let first = enlist(node.clone());
+            if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) }
+        }
+    };
+    if let Some(watch) = watch.filter(|_| stat.kind == FileType::Directory) {
+        let mut known = node.known.lock();
+        let is_new = known.watch.replace(watch) != Some(watch);
+        let mark = known.mark(strangers);
+        drop(known);
+        // What changed before it is told of that counts as a stranger's; of one that is told already nobody can say when the answer
+        // was made.
+        if is_new {
+            known::add(watch, &node);
+            node.keep_stat(stat, mark);
+        }
+    }
+    node
+}
+
+/// The inode of that number: the one that others use already, or this one.
+fn enlist(node: Arc<Node>) -> Arc<Node> {
+    let first = {
+        let mut nodes = node.client.nodes.lock();
+        let first = nodes.get(&node.path).and_then(Weak::upgrade);
+        if first.is_none() {
+            nodes.insert(node.path, Arc::downgrade(&node));
+        }
+        first
+    };
+    // Another thread may have found the file while this one waited for the server: locks, pages and names are one inode's.
+    first.unwrap_or(node)
 }
 
 /// The inode a handle leads to: the known one of that file, or a new one.
@@ -68,52 +129,49 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
         return Ok(known.found_by(fid));
     }
     let stat = get_attr(client, &fid)?;
-    let node = Arc::new_cyclic(|this| Node {
-        this: this.clone(),
-        client: client.clone(),
-        path: qid.path,
-        kind: stat.kind,
-        fid: SpinLock::new(fid.clone()),
-        listing: SpinLock::new(None),
-        last: SpinLock::new(Some(stat)),
-        nameless: Nameless::default(),
-        write_hint: AtomicU8::new(0),
-        open_files: AtomicUsize::new(0),
-        pages: SpinLock::new(Weak::new()),
-    });
-    let first = {
-        let mut nodes = client.nodes.lock();
-        match nodes.get(&qid.path).and_then(Weak::upgrade) {
-            // Another thread found the file while this one waited for the server: locks, pages and names are one inode's.
-            Some(first) => first,
-            None => {
-                nodes.insert(qid.path, Arc::downgrade(&node));
-                return Ok(node);
-            }
-        }
-    };
-    Ok(first.found_by(fid))
+    let node = Node::new(client, qid.path, Some(stat), stat.kind, Some(fid.clone()), false);
+    let first = enlist(node.clone());
+    Ok(if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) })
 }
 
 fn get_attr(client: &Client, fid: &Fid) -> Result<Stat> {
     let request = client.request(kind::GETATTR).fid(fid).u64(GETATTR_BASIC);
-    client.call(request, |r| {
-        r.u64()?;
-        let qid = r.qid()?;
-        let mode = r.u32()?;
-        let mut stat = Stat::new(FileType::from_mode(mode).ok_or(EIO)?, mode & 0o7777);
-        stat.device = client.device;
-        stat.inode = qid.path;
-        (stat.uid, stat.gid, stat.links) = (r.u32()?, r.u32()?, r.u64()?);
-        (stat.rdev, stat.size) = (r.u64()?, r.u64()?);
-        if stat.size > i64::MAX as u64 {
-            return Err(EIO);
-        }
-        stat.block_size = u32::try_from(r.u64()?).unwrap_or(4096).max(512);
-        stat.blocks = r.u64()?;
-        (stat.accessed, stat.modified, stat.changed) = (time(r)?, time(r)?, time(r)?);
-        Ok(stat)
-    })
+    client.call(request, |r| read_attributes(client, r))
+}
+
+/// An entry of a listing, and where that continues behind it; `None`: the directory itself or the one above.
+fn read_entry(entries: &mut Reply<'_>) -> Result<(u64, Option<DirEntry>)> {
+    let (qid, next, kind) = (entries.qid()?, entries.u64()?, entries.u8()?);
+    let name = entries.string()?;
+    if name == b"." || name == b".." {
+        return Ok((next, None));
+    }
+    if name.is_empty() || name.len() > NAME_MAX || name.contains(&b'/') || name.contains(&0) {
+        return Err(EIO);
+    }
+    let kind = FileType::from_mode((kind as u32) << 12).unwrap_or(FileType::Regular);
+    Ok((next, Some(DirEntry { name: name.to_vec(), inode: qid.path, kind, next })))
+}
+
+/// The body of an Rgetattr.
+fn read_attributes(client: &Client, r: &mut Reply<'_>) -> Result<Stat> {
+    r.u64()?;
+    let qid = r.qid()?;
+    let mode = r.u32()?;
+    let mut stat = Stat::new(FileType::from_mode(mode).ok_or(EIO)?, mode & 0o7777);
+    stat.device = client.device;
+    stat.inode = qid.path;
+    (stat.uid, stat.gid, stat.links) = (r.u32()?, r.u32()?, r.u64()?);
+    (stat.rdev, stat.size) = (r.u64()?, r.u64()?);
+    if stat.size > i64::MAX as u64 {
+        return Err(EIO);
+    }
+    stat.block_size = u32::try_from(r.u64()?).unwrap_or(4096).max(512);
+    stat.blocks = r.u64()?;
+    (stat.accessed, stat.modified, stat.changed) = (time(r)?, time(r)?, time(r)?);
+    // Time of birth, generation, data version.
+    r.take(4 * 8)?;
+    Ok(stat)
 }
 
 fn time(r: &mut Reply<'_>) -> Result<Timespec> {
@@ -122,13 +180,39 @@ fn time(r: &mut Reply<'_>) -> Result<Timespec> {
 }
 
 impl Node {
+    fn new(
+        client: &Arc<Client>,
+        path: u64,
+        last: Option<Stat>,
+        kind: FileType,
+        fid: Option<Arc<Fid>>,
+        is_root: bool,
+    ) -> Arc<Node> {
+        Arc::new_cyclic(|this| Node {
+            this: this.clone(),
+            client: client.clone(),
+            path,
+            kind,
+            fid: SpinLock::new(fid),
+            place: SpinLock::new(None),
+            known: SpinLock::default(),
+            is_root,
+            listing: SpinLock::new(None),
+            last: SpinLock::new(last),
+            nameless: Nameless::default(),
+            write_hint: AtomicU8::new(0),
+            open_files: AtomicUsize::new(0),
+            pages: SpinLock::new(Weak::new()),
+        })
+    }
+
     pub fn client(&self) -> &Arc<Client> {
         &self.client
     }
 
     /// The name by which this handle came is known to exist; the one by which the old handle came may be gone.
     fn found_by(self: Arc<Node>, fid: Arc<Fid>) -> Arc<Node> {
-        let old = core::mem::replace(&mut *self.fid.lock(), fid);
+        let old = self.fid.lock().replace(fid);
         self.nameless.is_found();
         drop(old);
         self
@@ -136,11 +220,31 @@ impl Node {
 
     /// A handle that leads to this file. `ENOENT`: its name is gone, and what the server found by its handle would be another file.
     pub fn fid(&self) -> Result<Arc<Fid>> {
-        if self.nameless.is_told() { Err(ENOENT) } else { Ok(self.fid.lock().clone()) }
+        if self.nameless.is_told() {
+            return Err(ENOENT);
+        }
+        if let Some(fid) = self.fid.lock().clone() {
+            return Ok(fid);
+        }
+        let (directory, name) = self.place.lock().clone().ok_or(ENOENT)?;
+        let (fid, qid) = self.client.walk(&*directory.fid()?, Some(&name))?;
+        if qid.ok_or(EIO)?.path != self.path {
+            return Err(ENOENT);
+        }
+        let fid = Arc::new(fid);
+        Ok(self.fid.lock().get_or_insert(fid).clone())
     }
 
     /// A handle opened with `flags`.
     pub fn open_fid(&self, flags: u32) -> Result<Arc<Fid>> {
+        if self.client.is_extended() && self.kind == FileType::Regular {
+            let (own, place) = (self.fid.lock().clone(), self.place.lock().clone());
+            let (fid, qid) = match (own, place) {
+                (None, Some((directory, name))) => self.client.open(&*directory.fid()?, Some(&name), flags)?,
+                _ => self.client.open(&*self.fid()?, None, flags)?,
+            };
+            return if qid.path == self.path { Ok(Arc::new(fid)) } else { Err(ENOENT) };
+        }
         let (fid, _) = self.client.walk(&*self.fid()?, None)?;
         let request = self.client.request(kind::LOPEN).fid(&fid).u32(flags);
         self.client.call(request, |r| r.qid())?;
@@ -149,15 +253,51 @@ impl Node {
 
     /// The server's answer, or for a file without a name what it said before.
     pub fn attributes(&self) -> Result<Stat> {
+        if let Some(stat) = self.sure_attributes() {
+            return Ok(stat);
+        }
+        let place = self.place.lock().clone();
+        let teller = match &place {
+            Some((directory, _)) => Some(&**directory),
+            None if self.kind == FileType::Directory => Some(self),
+            None => None,
+        };
+        let mark = teller.map(Node::mark);
         match self.asked() {
             Ok(stat) if stat.inode == self.path => {
                 *self.last.lock() = Some(stat);
+                match (place, mark) {
+                    (Some((directory, name)), Some(mark)) => directory.keep_attributes(&name, stat, mark),
+                    (None, Some(mark)) => self.keep_stat(stat, mark),
+                    _ => {}
+                }
                 Ok(stat)
             }
             // The name is gone, or another file's by now.
             Ok(_) | Err(ENOENT) => self.without_name(),
             Err(e) => Err(e),
         }
+    }
+
+    /// Where a symbolic link is known to lead.
+    fn known_target(&self) -> Option<Arc<[u8]>> {
+        let (directory, name) = self.place.lock().clone()?;
+        directory.with_entry(&name, |entry| match entry {
+            Entry::File { stat, target, .. } if stat.inode == self.path => target.clone(),
+            _ => None,
+        })
+    }
+
+    /// What is known without asking.
+    fn sure_attributes(&self) -> Option<Stat> {
+        if self.kind == FileType::Directory {
+            return self.known_stat();
+        }
+        let (directory, name) = self.place.lock().clone()?;
+        directory.with_entry(&name, |entry| match entry {
+            Entry::File { stat, is_sure: true, .. } if stat.inode == self.path => Some(*stat),
+            _ => None,
+        })
     }
 
     /// What the server says of the file that its handle leads to.
@@ -253,8 +393,157 @@ impl Node {
     }
 
     fn child(&self, name: &[u8]) -> Result<Arc<Node>> {
+        if self.client.is_extended() {
+            return match self.known_child(name) {
+                Some(known) => known,
+                None => self.look(name),
+            };
+        }
         let (fid, qid) = self.client.walk(&*self.fid()?, Some(name))?;
         node(&self.client, fid, qid.ok_or(EIO)?)
+    }
+
+    /// What a name is known to lead to.
+    fn known_child(&self, name: &[u8]) -> Option<Result<Arc<Node>>> {
+        enum Way {
+            Nowhere,
+            File(Stat),
+            Directory(Arc<Node>),
+        }
+        let way = self.with_entry(name, |entry| match entry {
+            Entry::Nothing => Some(Way::Nowhere),
+            Entry::File { stat, .. } => Some(Way::File(*stat)),
+            Entry::Directory(node) => node.upgrade().map(Way::Directory),
+        })?;
+        Some(match way {
+            Way::Nowhere => Err(ENOENT),
+            Way::Directory(node) => Ok(node),
+            Way::File(stat) => {
+                if self.known.lock().is_listed {
+                    self.client.looks_at_listed(true);
+                }
+                let node = Node::new(&self.client, stat.inode, Some(stat), stat.kind, None, false);
+                let node = enlist(node);
+                self.is_place_of(&node, name).map(|()| node)
+            }
+        })
+    }
+
+    /// A file was found by this name here.
+    fn is_place_of(&self, node: &Node, name: &[u8]) -> Result<()> {
+        let own = self.this.upgrade().ok_or(EIO)?;
+        let before = node.place.lock().replace((own, name.into()));
+        drop(before);
+        Ok(())
+    }
+
+    /// Asks the server what a name leads to.
+    fn look(&self, name: &[u8]) -> Result<Arc<Node>> {
+        let own = self.fid()?;
+        let mark = self.mark();
+        let asked = self.client.look(&own, Some(name), |r| {
+            let stat = read_attributes(&self.client, r)?;
+            let target = if stat.kind == FileType::Symlink { Some(Arc::from(r.string()?)) } else { None };
+            Ok((stat, target))
+        });
+        let (fid, watch, (stat, target)) = match asked {
+            Ok(answer) => answer,
+            Err(ENOENT) => {
+                self.keep_entry(name, Entry::Nothing, mark);
+                return Err(ENOENT);
+            }
+            Err(e) => return Err(e),
+        };
+        let node = found(&self.client, fid, watch, stat, mark.strangers(), false);
+        if stat.kind == FileType::Directory {
+            self.client.remember(&node);
+            self.keep_entry(name, Entry::Directory(Arc::downgrade(&node)), mark);
+        } else {
+            if self.known.lock().is_listed {
+                self.client.looks_at_listed(false);
+            }
+            self.is_place_of(&node, name)?;
+            self.keep_entry(name, Entry::File { stat, is_sure: stat.links == 1, target }, mark);
+        }
+        Ok(node)
+    }
+
+    /// A listing, from what is known or in as few messages as it takes.
+    fn list_at_once(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        if let Some(list) = self.known_listing() {
+            let start = match from {
+                0 => Some(0),
+                _ => list.iter().position(|entry| entry.next == from).map(|at| at + 1),
+            };
+            if let Some(start) = start {
+                return Ok(list[start..].iter().take(most).cloned().collect());
+            }
+        }
+        let (own, mark) = (self.fid()?, self.mark());
+        let with_attributes = self.client.wants_attributes();
+        let mut all = Vec::new();
+        let mut files = Vec::new();
+        let mut offset = from;
+        let is_whole = loop {
+            let count = self.client.io_limit();
+            let request = self.client.request(kind::LIST).fid(&own).u64(offset).u32(count);
+            let request = request.u8(with_attributes.into());
+            let before = offset;
+            let is_last = self.client.call_for_data(request, count + 1, |r| {
+                let (is_last, length) = (r.u8()? != 0, r.u32()?);
+                if length > count {
+                    return Err(EIO);
+                }
+                let mut entries = Reply(r.take(length as usize)?);
+                while !entries.0.is_empty() {
+                    let (next, entry) = read_entry(&mut entries)?;
+                    offset = next;
+                    let has_attributes = with_attributes && entries.u8()? != 0;
+                    let stat = if has_attributes { Some(read_attributes(&self.client, &mut entries)?) } else { None };
+                    let Some(entry) = entry else { continue };
+                    if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
+                        files.push((entry.name.clone(), stat));
+                    }
+                    all.push(entry);
+                }
+                Ok(is_last)
+            })?;
+            if is_last {
+                break from == 0;
+            }
+            if all.len() >= most {
+                break false;
+            }
+            // A server that does not move on would be asked for ever.
+            if offset == before {
+                return Err(EIO);
+            }
+        };
+        for (name, stat) in files {
+            self.keep_entry(&name, Entry::of(stat), mark);
+        }
+        let out = all.iter().take(most).cloned().collect();
+        if is_whole {
+            self.keep_listing(all, mark);
+            self.known.lock().is_listed = true;
+        }
+        Ok(out)
+    }
+
+    /// The file of this name is about to have it no more: whoever uses it needs a handle that does not go by it.
+    fn settle(&self, name: &[u8]) {
+        if !self.client.is_extended() {
+            return;
+        }
+        let inode = self.with_entry(name, |entry| match entry {
+            Entry::File { stat, .. } => Some(stat.inode),
+            _ => None,
+        });
+        let used = inode.and_then(|inode| self.client.nodes.lock().get(&inode).and_then(Weak::upgrade));
+        if let Some(used) = used {
+            // Where there is none, the name has gone already.
+            let _ = used.fid();
+        }
     }
 
     /// The value of an attribute, or with an empty name the list of names.
@@ -311,6 +600,12 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if self.is_root {
+            self.client.forget_recent();
+        }
+        if let Some(watch) = self.known.get_mut().watch {
+            known::remove(watch);
+        }
         let mut nodes = self.client.nodes.lock();
         if nodes.get(&self.path).is_some_and(|node| node.strong_count() == 0) {
             nodes.remove(&self.path);
@@ -355,6 +650,9 @@ impl Inode for Node {
     fn read_link(&self) -> Result<Vec<u8>> {
         if self.kind != FileType::Symlink {
             return Err(EINVAL);
+        }
+        if let Some(target) = self.known_target() {
+            return Ok(target.to_vec());
         }
         let own = self.fid()?;
         let request = self.client.request(kind::READLINK).fid(&own);
@@ -410,6 +708,7 @@ impl Inode for Node {
     fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
         let flags = if directory { AT_REMOVEDIR } else { 0 };
         let gone = self.about_to_go(name);
+        self.settle(name);
         let own = self.fid()?;
         let request = self.client.request(kind::UNLINKAT).fid(&own).string(name).u32(flags);
         self.client.call(request, |_| Ok(()))?;
@@ -430,6 +729,8 @@ impl Inode for Node {
             _ => return Err(EINVAL),
         }
         let replaced = to.about_to_go(to_name);
+        self.settle(name);
+        to.settle(to_name);
         let (from, target) = (self.fid()?, to.fid()?);
         let request = self.client.request(kind::RENAMEAT).fid(&from).string(name);
         self.client.call(request.fid(&target).string(to_name), |_| Ok(()))?;
@@ -440,6 +741,9 @@ impl Inode for Node {
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
         if self.kind != FileType::Directory {
             return Err(ENOTDIR);
+        }
+        if self.client.is_extended() {
+            return self.list_at_once(from, most);
         }
         let kept = self.listing.lock().take().filter(|_| from != 0);
         let fid = match kept {
@@ -461,17 +765,9 @@ impl Inode for Node {
                 let mut entries = Reply(r.take(length as usize)?);
                 let any = !entries.0.is_empty();
                 while !entries.0.is_empty() && out.len() < most {
-                    let (qid, next, kind) = (entries.qid()?, entries.u64()?, entries.u8()?);
-                    let name = entries.string()?;
+                    let (next, entry) = read_entry(&mut entries)?;
                     offset = next;
-                    if name == b"." || name == b".." {
-                        continue;
-                    }
-                    if name.is_empty() || name.len() > NAME_MAX || name.contains(&b'/') || name.contains(&0) {
-                        return Err(EIO);
-                    }
-                    let kind = FileType::from_mode((kind as u32) << 12).unwrap_or(FileType::Regular);
-                    out.push(DirEntry { name: name.to_vec(), inode: qid.path, kind, next });
+                    out.extend(entry);
                 }
                 Ok(any)
             })?;

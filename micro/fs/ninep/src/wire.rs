@@ -31,12 +31,22 @@ pub mod kind {
     pub const READ: u8 = 116;
     pub const WRITE: u8 = 118;
     pub const CLUNK: u8 = 120;
+    // What only a server of ours knows (`Transport::is_extended`).
+    pub const LOOK: u8 = 130;
+    pub const LIST: u8 = 132;
+    pub const OPEN: u8 = 134;
+    pub const CLUNKS: u8 = 136;
 }
 
 /// A message being written.
 pub struct Request(pub Vec<u8>);
 
 impl Request {
+    pub fn u8(mut self, value: u8) -> Request {
+        self.0.push(value);
+        self
+    }
+
     pub fn u16(mut self, value: u16) -> Request {
         self.0.extend_from_slice(&value.to_le_bytes());
         self

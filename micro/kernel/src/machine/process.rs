@@ -30,6 +30,10 @@ fn unilith_kernel_cpu() -> ! {
 pub fn devices() -> Devices {
     let arguments = plat_process::arguments();
     #[cfg(feature = "volumes")]
+    if let Some(fd) = arguments.as_ref().and_then(|arguments| arguments.changes) {
+        ninep::hear_of_changes(hostdev::ninep::changes(fd));
+    }
+    #[cfg(feature = "volumes")]
     for (tag, fd) in arguments.iter().flat_map(|a| a.volumes).flatten() {
         match hostdev::ninep::start(fd) {
             Ok(channel) => ninep::register(tag, channel),

@@ -53,6 +53,8 @@ pub struct Arguments<'a> {
     pub line: Option<i32>,
     /// Mount tag and socket of each volume; `None` behind the last.
     pub volumes: [Option<(&'a str, i32)>; VOLUMES],
+    /// Where changes of the host's in volumes are read from (inotify(7)).
+    pub changes: Option<i32>,
     /// `None` behind the last.
     pub disks: [Option<Disk>; DISKS],
 }
@@ -74,6 +76,7 @@ impl<'a> Arguments<'a> {
             networks: [None; NETWORKS],
             line: None,
             volumes: [None; VOLUMES],
+            changes: None,
             disks: [None; DISKS],
         };
         let (mut count, mut disks, mut networks) = (0, 0, 0);
@@ -95,6 +98,7 @@ impl<'a> Arguments<'a> {
                 "root" => out.root = descriptor(value).ok_or(bad("a descriptor"))?,
                 "boot" => out.boot = descriptor(value).ok_or(bad("a descriptor"))?,
                 "status" => out.status = Some(descriptor(value).ok_or(bad("a descriptor"))?),
+                "changes" => out.changes = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "line" => out.line = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "tap" | "packet" | "stream" => {
                     let link = match key {
@@ -125,7 +129,7 @@ impl<'a> Arguments<'a> {
                 }
                 _ => {
                     return Err(bad(
-                        "memory, root, boot, cpus, status, tap, packet, stream, line, 9p or disk",
+                        "memory, root, boot, cpus, status, tap, packet, stream, line, 9p, changes or disk",
                     ));
                 }
             }

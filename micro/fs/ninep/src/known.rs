@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is known of directories whose changes the host tells: the names in them, attributes, and listings.
+//!
+//! A server of ours watches each directory that it is asked about (LOOK) before it answers, and a change is in the queue before the call
+//! that made it returns. So what was answered is true for as long as the queue tells nothing else: whoever uses it empties the queue
+//! first ([`refresh`]). The machine's own changes come that way as well. What was asked while something changed is not kept, for which
+//! each directory counts its changes ([`Mark`]).
+//!
+//! Attributes of a file are known in the directory that it was found in, since they are told there. They are not known of files with
+//! several names, which may change in another directory.
+//!
+//! **Locks.** `TOLD` before a directory's own; no request is made under either.
+
+use crate::node::Node;
+use abi::Result;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_alloc::Reserve;
+use api_fs::{DirEntry, Stat};
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use ordered::Map;
+
+/// Where changes of watched directories are told.
+pub trait Changes: Send + Sync {
+    /// Whole events (`struct inotify_event`, inotify(7)) that have not been read yet; `EAGAIN`: there are none.
+    fn read(&self, events: &mut [u8]) -> Result<usize>;
+}
+
+/// Events are read in pieces of so many bytes; one has at most 16 and a name.
+const BUFFER: usize = 4096;
+/// Bytes of an event before its name.
+const EVENT: usize = 16;
+const IN_MODIFY: u32 = 2;
+const IN_ATTRIB: u32 = 4;
+const IN_MOVED: u32 = 0x40 | 0x80;
+const IN_CREATE: u32 = 0x100;
+const IN_DELETE: u32 = 0x200;
+const IN_Q_OVERFLOW: u32 = 0x4000;
+const IN_IGNORED: u32 = 0x8000;
+const IN_ISDIR: u32 = 0x4000_0000;
+
+/// A name and what is known of it takes about this much memory.
+const ENTRY_BYTES: u64 = 256;
+/// The part of the machine's memory that all of them may take, and the most that they may be.
+const MEMORY_PART: u64 = 64;
+const MAX_ENTRIES: u64 = 16384;
+
+struct Told {
+    changes: Arc<dyn Changes>,
+    buffer: Vec<u8>,
+    /// By the number of their watch. A directory that is in two trees has two nodes and one watch.
+    nodes: Map<i32, Vec<Weak<Node>>>,
+    /// Events of watches that no node had yet.
+    strangers: u64,
+}
+
+static TOLD: SpinLock<Option<Told>> = SpinLock::new(None);
+/// Names that are known in all directories.
+static ENTRIES: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets volumes keep what they know for as long as no change is told.
+pub fn hear_of_changes(changes: Arc<dyn Changes>) {
+    let mut buffer = Vec::new();
+    // Without memory for it everything is asked each time.
+    if buffer.reserve_exact_fallibly(BUFFER).is_ok() {
+        buffer.resize(BUFFER, 0);
+        *TOLD.lock() = Some(Told { changes, buffer, nodes: Map::new(), strangers: 0 });
+    }
+}
+
+/// Takes in all changes so far; events of watches that no node had.
+pub fn refresh() -> u64 {
+    // Nodes that end do so when the lock is free.
+    let mut seen = Vec::new();
+    let mut told = TOLD.lock();
+    let Some(told) = told.as_mut() else { return 0 };
+    while let Ok(length) = told.changes.read(&mut told.buffer) {
+        let mut events = told.buffer.get(..length).unwrap_or_default();
+        if events.is_empty() {
+            break;
+        }
+        while let Some((header, rest)) = events.split_first_chunk::<EVENT>() {
+            let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let (watch, mask, length) = (word(0).cast_signed(), word(4), word(12) as usize);
+            let Some((name, rest)) = rest.split_at_checked(length) else { break };
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            if mask & IN_Q_OVERFLOW != 0 {
+                told.strangers += 1;
+                let all = told.nodes.values().flatten().filter_map(Weak::upgrade);
+                all.for_each(|node| {
+                    node.known.lock().forget();
+                    seen.push(node);
+                });
+            } else if let Some(nodes) = told.nodes.get(&watch) {
+                nodes.iter().filter_map(Weak::upgrade).for_each(|node| {
+                    node.known.lock().take_in(mask, name);
+                    seen.push(node);
+                });
+            } else if mask & IN_IGNORED == 0 {
+                told.strangers += 1;
+            }
+            events = rest;
+        }
+    }
+    told.strangers
+}
+
+/// Tells a node of the changes of this watch from now on.
+pub fn add(watch: i32, node: &Arc<Node>) {
+    if let Some(told) = TOLD.lock().as_mut() {
+        let nodes = told.nodes.entry(watch).or_insert(Vec::new());
+        if !nodes.iter().any(|known| Weak::ptr_eq(known, &Arc::downgrade(node))) {
+            nodes.push(Arc::downgrade(node));
+        }
+    }
+}
+
+/// A node with this watch has ended.
+pub fn remove(watch: i32) {
+    if let Some(told) = TOLD.lock().as_mut()
+        && let Some(nodes) = told.nodes.get_mut(&watch)
+    {
+        nodes.retain(|node| node.strong_count() > 0);
+        if nodes.is_empty() {
+            told.nodes.remove(&watch);
+        }
+    }
+}
+
+/// Room for more names in all directories; where there is none, all that is known is forgotten.
+fn has_room(count: usize) -> bool {
+    let (pages, _) = api_mem::statistics();
+    let most = (pages * abi::PAGE_SIZE as u64 / MEMORY_PART / ENTRY_BYTES).min(MAX_ENTRIES) as usize;
+    if count > most / 2 {
+        return false;
+    }
+    if ENTRIES.load(Relaxed) + count <= most {
+        return true;
+    }
+    let mut seen = Vec::new();
+    if let Some(told) = TOLD.lock().as_mut() {
+        for node in told.nodes.values().flatten().filter_map(Weak::upgrade) {
+            node.known.lock().forget();
+            seen.push(node);
+        }
+    }
+    true
+}
+
+/// What a name in a directory leads to.
+pub enum Entry {
+    Nothing,
+    /// No directory. `is_sure`: all of its attributes are told here. `target`: where a symbolic link leads, if that is known.
+    File {
+        stat: Stat,
+        is_sure: bool,
+        target: Option<Arc<[u8]>>,
+    },
+    Directory(Weak<Node>),
+}
+
+impl Entry {
+    /// What attributes say of what is no directory.
+    pub fn of(stat: Stat) -> Entry {
+        Entry::File { stat, is_sure: stat.links == 1, target: None }
+    }
+}
+
+/// What is known of a directory.
+#[derive(Default)]
+pub struct Known {
+    /// The number of its watch. `None`: nothing can be known, or the node is no directory.
+    pub watch: Option<i32>,
+    stat: Option<Stat>,
+    entries: Map<Vec<u8>, Entry>,
+    listing: Option<Arc<[DirEntry]>>,
+    /// It has been listed, with or without attributes.
+    pub is_listed: bool,
+    changes: u64,
+}
+
+/// The state of a directory when something was asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    changes: u64,
+    strangers: u64,
+}
+
+impl Mark {
+    pub fn strangers(self) -> u64 {
+        self.strangers
+    }
+}
+
+impl Known {
+    /// Its state now, when there had been so many events of strangers.
+    pub fn mark(&self, strangers: u64) -> Mark {
+        Mark { changes: self.changes, strangers }
+    }
+
+    fn forget(&mut self) {
+        self.changes += 1;
+        self.stat = None;
+        self.forget_names();
+    }
+
+    fn forget_names(&mut self) {
+        let count = self.entries.len() + self.listing.as_ref().map_or(0, |list| list.len());
+        ENTRIES.fetch_sub(count, Relaxed);
+        self.entries = Map::new();
+        self.listing = None;
+    }
+
+    fn forget_name(&mut self, name: &[u8]) {
+        if self.entries.remove(name).is_some() {
+            ENTRIES.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn take_in(&mut self, mask: u32, name: &[u8]) {
+        self.changes += 1;
+        if name.is_empty() {
+            self.stat = None;
+            if mask & (IN_ATTRIB | IN_MODIFY) == 0 {
+                self.forget_names();
+            }
+            return;
+        }
+        if mask & (IN_CREATE | IN_DELETE | IN_MOVED) != 0 {
+            self.stat = None;
+            if let Some(list) = self.listing.take() {
+                ENTRIES.fetch_sub(list.len(), Relaxed);
+            }
+        } else if mask & IN_ISDIR != 0 {
+            // A directory's own attributes are told by its own watch.
+            return;
+        }
+        self.forget_name(name);
+    }
+
+    /// Whether what was asked at that time is true still.
+    fn is_as(&self, mark: Mark) -> bool {
+        self.watch.is_some() && self.changes == mark.changes
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        self.forget_names();
+    }
+}
+
+impl Node {
+    /// To be taken before something is asked of this directory.
+    pub(crate) fn mark(&self) -> Mark {
+        let strangers = refresh();
+        self.known.lock().mark(strangers)
+    }
+
+    /// Its attributes, where they are known: a directory's.
+    pub(crate) fn known_stat(&self) -> Option<Stat> {
+        refresh();
+        self.known.lock().stat
+    }
+
+    /// `mark`: of when it was asked.
+    pub(crate) fn keep_stat(&self, stat: Stat, mark: Mark) {
+        // A watch that was made by the answer may have told of a change before it was known.
+        let strangers = refresh();
+        let mut known = self.known.lock();
+        if strangers == mark.strangers && known.is_as(mark) {
+            known.stat = Some(stat);
+        }
+    }
+
+    /// What is known of a name in this directory.
+    pub(crate) fn with_entry<T>(&self, name: &[u8], read: impl FnOnce(&Entry) -> Option<T>) -> Option<T> {
+        refresh();
+        self.known.lock().entries.get(name).and_then(read)
+    }
+
+    pub(crate) fn keep_entry(&self, name: &[u8], entry: Entry, mark: Mark) {
+        let mut own = Vec::new();
+        if !has_room(1) || own.reserve_exact_fallibly(name.len()).is_err() {
+            return;
+        }
+        own.extend_from_slice(name);
+        refresh();
+        let mut known = self.known.lock();
+        if known.is_as(mark) && known.entries.insert(own, entry).is_none() {
+            ENTRIES.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// As [`Node::keep_entry`], of a file whose target is known if it was.
+    pub(crate) fn keep_attributes(&self, name: &[u8], stat: Stat, mark: Mark) {
+        let target = self.with_entry(name, |entry| match entry {
+            Entry::File { stat: before, target, .. } if before.inode == stat.inode => target.clone(),
+            _ => None,
+        });
+        self.keep_entry(name, Entry::File { stat, is_sure: stat.links == 1, target }, mark);
+    }
+
+    /// All names in this directory.
+    pub(crate) fn known_listing(&self) -> Option<Arc<[DirEntry]>> {
+        refresh();
+        self.known.lock().listing.clone()
+    }
+
+    pub(crate) fn keep_listing(&self, list: Vec<DirEntry>, mark: Mark) {
+        if !has_room(list.len()) {
+            return;
+        }
+        let list: Arc<[DirEntry]> = list.into();
+        refresh();
+        let mut known = self.known.lock();
+        if known.is_as(mark) && known.listing.is_none() {
+            ENTRIES.fetch_add(list.len(), Relaxed);
+            known.listing = Some(list);
+        }
+    }
+}
