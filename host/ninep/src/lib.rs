@@ -32,10 +32,15 @@ pub use export::{Access, Export, SITES, SiteTables};
 pub use forest::{Forest, Planted};
 pub use watches::Watches;
 
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
 use std::{
     io::{self, Read, Write},
     os::unix::net::UnixStream,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// Largest message: 256 KiB of data and what is around it.
@@ -64,23 +69,56 @@ fn converse(stream: UnixStream, serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::R
     }
 }
 
+/// How long the next request is waited for awake, where the last one came as soon: a processor that is let sleep takes longer to wake
+/// than most requests take to be answered.
+const AWAKE: Duration = Duration::from_micros(30);
+/// What is read at a time.
+const CHUNK: usize = 64 << 10;
+
 fn answer_all(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
-    let (mut message, mut answer) = (Vec::new(), Vec::new());
+    let (mut input, mut answer) = (Vec::new(), Vec::new());
+    let mut chunk = vec![0; CHUNK];
+    let mut is_quick = false;
     loop {
-        let mut size = [0; 4];
-        match stream.read_exact(&mut size) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(e) => return Err(e),
+        let mut at = 0;
+        while let Some((size, rest)) = input[at..].split_first_chunk::<4>() {
+            let size = u32::from_le_bytes(*size);
+            if !(wire::HEADER as u32..=MAX_MESSAGE).contains(&size) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let Some(message) = rest.get(..size as usize - 4) else { break };
+            serve(message, &mut answer);
+            stream.write_all(&answer)?;
+            at += size as usize;
         }
-        let size = u32::from_le_bytes(size);
-        if !(wire::HEADER as u32..=MAX_MESSAGE).contains(&size) {
-            return Err(io::ErrorKind::InvalidData.into());
+        input.drain(..at);
+        let (length, was_quick) = read_soon(&mut stream, &mut chunk, is_quick)?;
+        is_quick = was_quick;
+        match length {
+            0 if input.is_empty() => return Ok(()),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => input.extend_from_slice(&chunk[..length]),
         }
-        message.resize(size as usize - 4, 0);
-        stream.read_exact(&mut message)?;
-        serve(&message, &mut answer);
-        stream.write_all(&answer)?;
+    }
+}
+
+/// Reads what comes next, and whether that was soon. `is_quick`: it is waited for awake at first.
+fn read_soon(stream: &mut UnixStream, chunk: &mut [u8], is_quick: bool) -> io::Result<(usize, bool)> {
+    let began = Instant::now();
+    while is_quick && began.elapsed() < AWAKE {
+        match recv(&*stream, &mut *chunk, RecvFlags::DONTWAIT) {
+            Ok((length, _)) => return Ok((length, true)),
+            Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    loop {
+        match stream.read(chunk) {
+            // One who sleeps is woken late.
+            Ok(length) => return Ok((length, began.elapsed() < 4 * AWAKE)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
