@@ -2,6 +2,7 @@
 //! Requests and answers, and the handles (fids) they name files by.
 
 use crate::node::Node;
+use crate::pages::Kept;
 use crate::wire::{HEADER, Qid, Reply, Request, kind};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::{Arc, Weak};
@@ -94,6 +95,7 @@ pub struct Client {
     /// and were of use.
     missed: AtomicU32,
     used: AtomicU32,
+    pub kept: Kept,
 }
 
 /// Most of them: each is two descriptors of the server's.
@@ -149,6 +151,11 @@ pub struct Fid {
 impl Fid {
     pub fn client(&self) -> &Arc<Client> {
         &self.client
+    }
+
+    /// It is open for writing.
+    pub fn is_written(&self) -> bool {
+        self.is_written
     }
 
     /// A request made the server know it.
@@ -361,6 +368,7 @@ impl Client {
             recent: SpinLock::default(),
             missed: AtomicU32::new(0),
             used: AtomicU32::new(0),
+            kept: Kept::default(),
         })
     }
 

@@ -32,8 +32,24 @@ impl NineFile {
     fn fid(&self) -> Result<&Arc<Fid>> {
         self.fid.as_ref().ok_or(EISDIR)
     }
+
+    /// The pages that a read of so many bytes goes by: those that there are, and of a small file that is read in pieces those that are
+    /// kept.
+    fn pages_to_read(&self, fid: &Arc<Fid>, length: usize) -> Option<Arc<NinePages>> {
+        if let Some(pages) = self.node.live_pages() {
+            return Some(pages);
+        }
+        if length >= LEAST_PAST_PAGES || fid.is_written() || self.node.version().is_none() {
+            return None;
+        }
+        let size = self.node.attributes().ok()?.size;
+        let is_small = size <= self.node.client().kept.largest_file();
+        if is_small { self.node.pages_by(fid).ok() } else { None }
+    }
 }
 
+/// Reads of so many bytes make no pages that are kept.
+const LEAST_PAST_PAGES: usize = 64 << 10;
 /// From so many bytes on, data goes to or from the program's memory without a copy: naming its pages has its price, too.
 const LEAST_DIRECT: usize = 8 << 10;
 
@@ -89,7 +105,7 @@ pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usiz
 impl File for NineFile {
     fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
         let fid = self.fid()?;
-        let pages = self.node.pages.lock().upgrade();
+        let pages = self.pages_to_read(fid, to.remaining());
         if let Some(end) = self.node.own_end() {
             to.limit(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX));
         }
@@ -119,7 +135,7 @@ impl File for NineFile {
         if self.appends && self.node.own_end().is_some() {
             return Err(EIO);
         }
-        let pages = self.node.pages.lock().upgrade();
+        let pages = self.node.live_pages();
         let mut done = 0;
         while from.remaining() > 0 {
             let at = offset + done as u64;
@@ -172,25 +188,7 @@ impl File for NineFile {
 
     fn page_source(&self) -> Result<Arc<dyn PageSource>> {
         let fid = self.fid().map_err(|_| ENODEV)?;
-        let known = self.node.pages.lock().upgrade();
-        if let Some(pages) = known {
-            pages.also(fid);
-            return Ok(pages);
-        }
-        let pages = NinePages::new(self.node.clone(), fid.clone(), self.size()?);
-        let first = {
-            let mut known = self.node.pages.lock();
-            match known.upgrade() {
-                // Another thread mapped the file while this one waited for its size: all mappings show the same pages.
-                Some(first) => first,
-                None => {
-                    *known = Arc::downgrade(&pages);
-                    return Ok(pages);
-                }
-            }
-        };
-        first.also(fid);
-        Ok(first)
+        Ok(self.node.pages_by(fid)?)
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
@@ -199,7 +197,7 @@ impl File for NineFile {
             // A directory: the host stores names with its own journal.
             None => return Ok(()),
         };
-        let pages = self.node.pages.lock().upgrade();
+        let pages = self.node.live_pages();
         if let Some(pages) = pages {
             pages.store_all()?;
         }

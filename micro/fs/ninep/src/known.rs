@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{DirEntry, Stat};
 use api_lock::SpinLock;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use ordered::Map;
 
 /// Where changes of watched directories are told.
@@ -152,10 +152,12 @@ fn has_room(count: usize) -> bool {
 pub enum Entry {
     Nothing,
     /// No directory. `is_sure`: all of its attributes are told here. `target`: where a symbolic link leads, if that is known.
+    /// `version`: no other one ever had it, so that whoever finds it again knows that the file has not changed.
     File {
         stat: Stat,
         is_sure: bool,
         target: Option<Arc<[u8]>>,
+        version: u64,
     },
     Directory(Weak<Node>),
 }
@@ -163,7 +165,14 @@ pub enum Entry {
 impl Entry {
     /// What attributes say of what is no directory.
     pub fn of(stat: Stat) -> Entry {
-        Entry::File { stat, is_sure: stat.links == 1, target: None }
+        Entry::with_target(stat, None)
+    }
+
+    /// As [`Entry::of`], of a link.
+    pub fn with_target(stat: Stat, target: Option<Arc<[u8]>>) -> Entry {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let version = NEXT.fetch_add(1, Relaxed);
+        Entry::File { stat, is_sure: stat.links == 1, target, version }
     }
 }
 
@@ -299,7 +308,7 @@ impl Node {
             Entry::File { stat: before, target, .. } if before.inode == stat.inode => target.clone(),
             _ => None,
         });
-        self.keep_entry(name, Entry::File { stat, is_sure: stat.links == 1, target }, mark);
+        self.keep_entry(name, Entry::with_target(stat, target), mark);
     }
 
     /// All names in this directory.

@@ -60,7 +60,8 @@ pub struct Node {
     pub pages: SpinLock<Weak<NinePages>>,
 }
 
-type Place = (Arc<Node>, Arc<[u8]>);
+/// Weak, for the pages that are kept of a file are not to keep its file system.
+type Place = (Weak<Node>, Arc<[u8]>);
 
 /// The root of the tree that the server has under this name.
 pub fn root(client: &Arc<Client>, tree: &[u8]) -> Result<Arc<dyn Inode>> {
@@ -226,7 +227,7 @@ impl Node {
         if let Some(fid) = self.fid.lock().clone() {
             return Ok(fid);
         }
-        let (directory, name) = self.place.lock().clone().ok_or(ENOENT)?;
+        let (directory, name) = self.place().ok_or(ENOENT)?;
         let (fid, qid) = self.client.walk(&*directory.fid()?, Some(&name))?;
         if qid.ok_or(EIO)?.path != self.path {
             return Err(ENOENT);
@@ -238,7 +239,7 @@ impl Node {
     /// A handle opened with `flags`.
     pub fn open_fid(&self, flags: u32) -> Result<Arc<Fid>> {
         if self.client.is_extended() && self.kind == FileType::Regular {
-            let (own, place) = (self.fid.lock().clone(), self.place.lock().clone());
+            let (own, place) = (self.fid.lock().clone(), self.place());
             let (fid, qid) = match (own, place) {
                 (None, Some((directory, name))) => self.client.open(&*directory.fid()?, Some(&name), flags)?,
                 _ => self.client.open(&*self.fid()?, None, flags)?,
@@ -256,7 +257,7 @@ impl Node {
         if let Some(stat) = self.sure_attributes() {
             return Ok(stat);
         }
-        let place = self.place.lock().clone();
+        let place = self.place();
         let teller = match &place {
             Some((directory, _)) => Some(&**directory),
             None if self.kind == FileType::Directory => Some(self),
@@ -281,11 +282,62 @@ impl Node {
 
     /// Where a symbolic link is known to lead.
     fn known_target(&self) -> Option<Arc<[u8]>> {
-        let (directory, name) = self.place.lock().clone()?;
+        let (directory, name) = self.place()?;
         directory.with_entry(&name, |entry| match entry {
             Entry::File { stat, target, .. } if stat.inode == self.path => target.clone(),
             _ => None,
         })
+    }
+
+    /// The state of the file's data, for as long as nobody changes it; `None`: it is not told when that happens.
+    pub(crate) fn version(&self) -> Option<u64> {
+        let (directory, name) = self.place()?;
+        directory.with_entry(&name, |entry| match entry {
+            Entry::File { stat, is_sure: true, version, .. } if stat.inode == self.path => Some(*version),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn path(&self) -> u64 {
+        self.path
+    }
+
+    /// Its pages, where it is mapped or they are true still.
+    pub(crate) fn live_pages(&self) -> Option<Arc<NinePages>> {
+        let pages = self.pages.lock().upgrade()?;
+        if pages.version().is_some() && pages.version() != self.version() {
+            self.client.kept.forget(self.path);
+            drop(pages);
+            return self.pages.lock().upgrade();
+        }
+        Some(pages)
+    }
+
+    /// The pages of the file, which are read by this handle where there are none yet.
+    pub(crate) fn pages_by(self: &Arc<Node>, fid: &Arc<Fid>) -> Result<Arc<NinePages>> {
+        if let Some(pages) = self.live_pages() {
+            pages.also(fid);
+            return Ok(pages);
+        }
+        let version = self.version().filter(|_| !fid.is_written());
+        let pages = NinePages::new(self.clone(), fid.clone(), self.attributes()?.size, version);
+        let first = {
+            let mut known = self.pages.lock();
+            match known.upgrade() {
+                // Another thread mapped the file while this one waited for its size: all mappings show the same pages.
+                Some(first) => first,
+                None => {
+                    *known = Arc::downgrade(&pages);
+                    drop(known);
+                    if version.is_some() {
+                        self.client.kept.keep(&pages);
+                    }
+                    return Ok(pages);
+                }
+            }
+        };
+        first.also(fid);
+        Ok(first)
     }
 
     /// What is known without asking.
@@ -293,7 +345,7 @@ impl Node {
         if self.kind == FileType::Directory {
             return self.known_stat();
         }
-        let (directory, name) = self.place.lock().clone()?;
+        let (directory, name) = self.place()?;
         directory.with_entry(&name, |entry| match entry {
             Entry::File { stat, is_sure: true, .. } if stat.inode == self.path => Some(*stat),
             _ => None,
@@ -424,17 +476,22 @@ impl Node {
                 }
                 let node = Node::new(&self.client, stat.inode, Some(stat), stat.kind, None, false);
                 let node = enlist(node);
-                self.is_place_of(&node, name).map(|()| node)
+                self.is_place_of(&node, name);
+                Ok(node)
             }
         })
     }
 
     /// A file was found by this name here.
-    fn is_place_of(&self, node: &Node, name: &[u8]) -> Result<()> {
-        let own = self.this.upgrade().ok_or(EIO)?;
-        let before = node.place.lock().replace((own, name.into()));
+    fn is_place_of(&self, node: &Node, name: &[u8]) {
+        let before = node.place.lock().replace((self.this.clone(), name.into()));
         drop(before);
-        Ok(())
+    }
+
+    /// Where it was found last, if anybody uses that directory still.
+    fn place(&self) -> Option<(Arc<Node>, Arc<[u8]>)> {
+        let (directory, name) = self.place.lock().clone()?;
+        Some((directory.upgrade()?, name))
     }
 
     /// Asks the server what a name leads to.
@@ -462,8 +519,8 @@ impl Node {
             if self.known.lock().is_listed {
                 self.client.looks_at_listed(false);
             }
-            self.is_place_of(&node, name)?;
-            self.keep_entry(name, Entry::File { stat, is_sure: stat.links == 1, target }, mark);
+            self.is_place_of(&node, name);
+            self.keep_entry(name, Entry::with_target(stat, target), mark);
         }
         Ok(node)
     }
@@ -543,6 +600,7 @@ impl Node {
         if let Some(used) = used {
             // Where there is none, the name has gone already.
             let _ = used.fid();
+            self.client.kept.forget(used.path);
         }
     }
 
@@ -602,6 +660,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         if self.is_root {
             self.client.forget_recent();
+            self.client.kept.forget_all();
         }
         if let Some(watch) = self.known.get_mut().watch {
             known::remove(watch);
@@ -629,7 +688,7 @@ impl Inode for Node {
             FileType::Regular => {
                 let fid = self.open_fid(flags & PASSED)?;
                 if flags & O_TRUNC != 0
-                    && let Some(pages) = self.pages.lock().upgrade()
+                    && let Some(pages) = self.live_pages()
                 {
                     pages.cut(0);
                 }

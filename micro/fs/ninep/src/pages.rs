@@ -12,7 +12,7 @@ use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_mem::{PageFrame, PageSource};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ordered::{Map, Set};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -34,10 +34,12 @@ pub struct NinePages {
     length: AtomicU64,
     /// System-call sites, once they were asked for.
     sites: SpinLock<Option<Arc<[u8]>>>,
+    /// The state of the file that they are of ([`Node::version`]); `None`: they are nobody's once it is not mapped.
+    version: Option<u64>,
 }
 
 impl NinePages {
-    pub fn new(node: Arc<Node>, fid: Arc<Fid>, length: u64) -> Arc<NinePages> {
+    pub fn new(node: Arc<Node>, fid: Arc<Fid>, length: u64, version: Option<u64>) -> Arc<NinePages> {
         Arc::new(NinePages {
             node,
             fids: SpinLock::new(Vec::from([fid])),
@@ -45,7 +47,26 @@ impl NinePages {
             writable: SpinLock::new(Set::new()),
             length: AtomicU64::new(length),
             sites: SpinLock::new(None),
+            version,
         })
+    }
+
+    pub fn version(&self) -> Option<u64> {
+        self.version
+    }
+
+    /// The number of the file.
+    pub fn file(&self) -> u64 {
+        self.node.path()
+    }
+
+    pub fn count(&self) -> usize {
+        self.pages.lock().len()
+    }
+
+    /// The file is still as it was when they were made.
+    pub fn are_true(&self) -> bool {
+        self.version.is_some() && self.version == self.node.version()
     }
 
     /// One more handle, which may be allowed what the others are not.
@@ -82,6 +103,12 @@ impl NinePages {
         let (index, within) = (offset / PAGE, (offset % PAGE) as usize);
         let left = self.length.load(Ordering::Relaxed).saturating_sub(offset);
         if let Some(frame) = self.known(index) {
+            let n = (PAGE_SIZE - within).min(to.remaining()).min(usize::try_from(left).unwrap_or(usize::MAX));
+            return frame.send_up_to_fault(within, n, to);
+        }
+        // What is kept is read in pieces that are kept as well.
+        if self.version.is_some() && left > 0 && to.remaining() < CLUSTER as usize * PAGE_SIZE {
+            let frame = self.fetch(index)?;
             let n = (PAGE_SIZE - within).min(to.remaining()).min(usize::try_from(left).unwrap_or(usize::MAX));
             return frame.send_up_to_fault(within, n, to);
         }
@@ -133,6 +160,9 @@ impl NinePages {
 
     /// Fetches the cluster of pages around `index` where they are not there yet.
     fn fetch(&self, index: u64) -> Result<PageFrame> {
+        if self.version.is_some() {
+            self.node.client().kept.grows();
+        }
         let first = index - index % CLUSTER;
         let mut bytes = Vec::new();
         let room = (CLUSTER * PAGE) as usize;
@@ -177,6 +207,87 @@ impl NinePages {
             }
         }
         Ok(())
+    }
+}
+
+/// Pages of files that are not mapped any more, or were only read, kept for the next who maps or reads the file.
+#[derive(Default)]
+pub struct Kept {
+    /// Those that were used last come first.
+    all: SpinLock<Vec<Arc<NinePages>>>,
+    /// Clusters that were fetched since it was looked how many there are.
+    fetched: AtomicUsize,
+}
+
+/// Most files that have such pages: each is a descriptor of the server's.
+const MAX_FILES: usize = 64;
+/// The part of the machine's memory that they may be, and the most pages.
+const MEMORY_PART: u64 = 16;
+const MAX_PAGES: u64 = 4096;
+/// None are kept where less than this part of the memory is free.
+const LEAST_FREE: u64 = 8;
+/// Their number is looked at when so many clusters have been fetched: a mebibyte.
+const LOOK_EVERY: usize = 16;
+
+impl Kept {
+    /// Pages that may be kept now.
+    fn limit() -> usize {
+        let (total, free) = api_mem::statistics();
+        if free < total / LEAST_FREE { 0 } else { (total / MEMORY_PART).min(MAX_PAGES) as usize }
+    }
+
+    /// Largest file that is kept because it is read, in bytes.
+    pub fn largest_file(&self) -> u64 {
+        Kept::limit() as u64 * PAGE / 4
+    }
+
+    /// Keeps them instead of those that are not true any more or were not used for longest.
+    pub fn keep(&self, pages: &Arc<NinePages>) {
+        self.look_through(Some(pages));
+    }
+
+    /// A cluster is about to be fetched.
+    fn grows(&self) {
+        if self.fetched.fetch_add(1, Ordering::Relaxed) > LOOK_EVERY {
+            self.fetched.store(0, Ordering::Relaxed);
+            self.look_through(None);
+        }
+    }
+
+    fn look_through(&self, first: Option<&Arc<NinePages>>) {
+        let all = core::mem::take(&mut *self.all.lock());
+        let limit = Kept::limit();
+        let mut left = Vec::new();
+        let mut count = 0;
+        if limit > 0 && left.reserve_exact_fallibly(MAX_FILES).is_ok() {
+            for pages in first.into_iter().chain(all.iter().filter(|pages| pages.are_true())) {
+                if left.iter().any(|other| Arc::ptr_eq(other, pages)) {
+                    continue;
+                }
+                count += pages.count();
+                if left.len() < MAX_FILES && count < limit {
+                    left.push(pages.clone());
+                }
+            }
+        }
+        let meanwhile = core::mem::replace(&mut *self.all.lock(), left);
+        drop((all, meanwhile));
+    }
+
+    /// Keeps those of a file no more.
+    pub fn forget(&self, file: u64) {
+        let gone: Vec<Arc<NinePages>> = {
+            let mut all = self.all.lock();
+            let (gone, left) = core::mem::take(&mut *all).into_iter().partition(|pages| pages.file() == file);
+            *all = left;
+            gone
+        };
+        drop(gone);
+    }
+
+    pub fn forget_all(&self) {
+        let gone = core::mem::take(&mut *self.all.lock());
+        drop(gone);
     }
 }
 
