@@ -289,9 +289,7 @@ fn process(
     if let Some(watches) = &watches {
         hand(watches.queue(), "changes=", "");
     }
-    let volume = |v: &Mount| {
-        export(&v.host, v.export(), files.sites.clone(), shares.volume, watches.clone())
-    };
+    let volume = |v: &Mount| export(&v.host, v.export(), files.sites.clone(), shares.volume, watches.clone());
     let volumes = spec.volumes.iter().map(volume);
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {

@@ -353,7 +353,8 @@ impl Server {
         export.settle(file.as_fd(), mode, group)?;
         let open = export.open_again(file.as_fd(), flags)?;
         let qid = export.qid_of(&file)?;
-        self.fids.replace(number, Fid { opened: Opened::File(File::from(open)), ..Fid::new(export, file) })?;
+        self.fids
+            .replace(number, Fid { opened: Opened::File(File::from(open)), ..Fid::new(export, file) })?;
         out.qid(qid).u32(self.io_unit());
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! A client of raw messages, so that it can send what a good one never would.
 
 use crate::{
-    Access, Export,
+    Access, Export, Watches,
     export::MAX_ATTRIBUTE,
     server::Server,
     wire::{HEADER, kind},
@@ -376,6 +376,11 @@ fn mutated_requests_are_answered_and_harm_nothing() {
         message(kind::XATTRCREATE, &[Word(2), Text("user.a"), Long(3), Word(0)]),
         message(kind::READLINK, &[Word(2)]),
         message(kind::STATFS, &[Word(2)]),
+        message(kind::LOOK, &[Word(ROOT), Word(3), Half(1), Text("d")]),
+        message(kind::LOOK, &[Word(ROOT), Word(2), Half(1), Text("up")]),
+        message(kind::LIST, &[Word(ROOT), Long(0), Word(4096), Raw(&[1])]),
+        message(kind::OPEN, &[Word(ROOT), Word(2), Word(O_RDWR), Half(1), Text("n")]),
+        message(kind::CLUNKS, &[Half(2), Word(2), Word(3)]),
         message(kind::CLUNK, &[Word(2)]),
         message(kind::VERSION, &[Word(8192), Text("9P2000.L")]),
         message(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]),
@@ -425,6 +430,111 @@ fn mutated_requests_are_answered_and_harm_nothing() {
     }
     assert_eq!(fs::read_to_string(c.folder.path().join("secret")).unwrap(), "secret");
     assert_eq!(fs::read_dir(c.folder.path()).unwrap().count(), 2);
+}
+
+/// A client of [`Watches`]: watch, mask and name of each event that has come.
+fn events(watches: &Watches) -> Vec<(i32, u32, String)> {
+    let mut buffer = [0; 8192];
+    let length = rustix::io::read(watches.queue(), &mut buffer).unwrap_or(0);
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < length {
+        let size = word(&buffer, at + 12) as usize;
+        let name = String::from_utf8_lossy(&buffer[at + 16..at + 16 + size]);
+        let name = name.trim_end_matches('\0').to_string();
+        out.push((word(&buffer, at).cast_signed(), word(&buffer, at + 4), name));
+        at += 16 + size;
+    }
+    out
+}
+
+#[test]
+fn what_is_looked_at_has_attributes_and_a_watch_and_its_changes_are_told_until_it_is_given_back() {
+    const SIZE: usize = 4 + 8 + 13 + 3 * 4 + 8 + 8;
+    let mut c = Client::new(false);
+    let watches = Watches::new().unwrap();
+    c.server.watch(Some(watches.clone()));
+    fs::create_dir(c.path("d")).unwrap();
+    fs::write(c.path("d/f"), "12345").unwrap();
+    std::os::unix::fs::symlink("../x", c.path("d/s")).unwrap();
+    let directory = c.ask(kind::LOOK, &[Word(ROOT), Word(2), Half(1), Text("d")]).unwrap();
+    let watch = word(&directory, 0).cast_signed();
+    assert!(watch >= 0);
+    let file = c.ask(kind::LOOK, &[Word(2), Word(3), Half(1), Text("f")]).unwrap();
+    assert_eq!((word(&file, 0), word(&file, SIZE)), (u32::MAX, 5), "a file is told of by its directory");
+    let link = c.ask(kind::LOOK, &[Word(2), Word(4), Half(1), Text("s")]).unwrap();
+    assert!(link.ends_with(b"\x04\0../x"));
+    let body = c.ask(kind::GETATTR, &[Word(3), Long(0x7ff)]).unwrap();
+    assert_eq!(body, file[4..]);
+    assert_eq!(c.ask(kind::LOOK, &[Word(2), Word(5), Half(1), Text("none")]), Err(Errno::NOENT));
+    assert_eq!(c.ask(kind::LOOK, &[Word(2), Word(5), Half(1), Text("..")]), Err(Errno::INVAL));
+    assert_eq!(events(&watches), []);
+
+    fs::write(c.path("d/f"), "1").unwrap();
+    fs::write(c.path("d/new"), "").unwrap();
+    let told = events(&watches);
+    assert!(
+        told.contains(&(watch, 2, "f".into())) && told.contains(&(watch, 0x100, "new".into())),
+        "{told:?}"
+    );
+    // The client's own changes are told as well, and two handles have one watch.
+    c.ask(kind::LOOK, &[Word(2), Word(6), Half(0)]).unwrap();
+    c.ask(kind::UNLINKAT, &[Word(6), Text("new"), Word(0)]).unwrap();
+    assert_eq!(events(&watches), [(watch, 0x200, "new".into())]);
+    c.ask(kind::CLUNKS, &[Half(2), Word(6), Word(4)]).unwrap();
+    assert_eq!(c.ask(kind::READLINK, &[Word(4)]), Err(Errno::BADF));
+    fs::write(c.path("d/other"), "").unwrap();
+    assert_eq!(events(&watches)[0].0, watch);
+    c.ask(kind::CLUNKS, &[Half(1), Word(2)]).unwrap();
+    // IN_IGNORED.
+    assert_eq!(events(&watches), [(watch, 0x8000, String::new())]);
+    fs::write(c.path("d/other"), "more").unwrap();
+    assert_eq!(events(&watches), []);
+}
+
+#[test]
+fn a_directory_that_is_not_open_is_listed_with_attributes_in_one_message() {
+    let mut c = Client::new(false);
+    for n in 0..20 {
+        fs::write(c.path(&format!("f{n:02}")), "x".repeat(n)).unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut offset = 0;
+    for _ in 0..20 {
+        let body = c.ask(kind::LIST, &[Word(ROOT), Long(offset), Word(1024), Raw(&[1])]).unwrap();
+        assert_eq!(word(&body, 1) as usize, body.len() - 5);
+        let mut at = 5;
+        while at < body.len() {
+            offset = u64::from_le_bytes(body[at + 13..at + 21].try_into().unwrap());
+            let length = usize::from(u16::from_le_bytes(body[at + 22..at + 24].try_into().unwrap()));
+            let name = String::from_utf8(body[at + 24..at + 24 + length].to_vec()).unwrap();
+            at += 24 + length + 1;
+            if body[at - 1] == 1 {
+                seen.push((name, word(&body, at + 8 + 13 + 3 * 4 + 8 + 8)));
+                at += 8 + 13 + 3 * 4 + 5 * 8 + 6 * 8 + 4 * 8;
+            }
+        }
+        if body[0] == 1 {
+            break;
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, (0..20).map(|n| (format!("f{n:02}"), n)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_file_is_opened_by_its_name_and_only_a_regular_one() {
+    let mut c = Client::new(false);
+    fs::write(c.path("f"), "text").unwrap();
+    fs::create_dir(c.path("d")).unwrap();
+    c.ask(kind::OPEN, &[Word(ROOT), Word(2), Word(O_RDWR), Half(1), Text("f")]).unwrap();
+    assert_eq!(c.read(2).unwrap(), "text");
+    c.ask(kind::OPEN, &[Word(2), Word(3), Word(O_RDWR | O_TRUNC), Half(0)]).unwrap();
+    assert_eq!(c.read(2).unwrap(), "");
+    assert_eq!(c.ask(kind::OPEN, &[Word(ROOT), Word(4), Word(0), Half(1), Text("d")]), Err(Errno::NXIO));
+    let mut c = Client::new(true);
+    fs::write(c.path("f"), "text").unwrap();
+    let changed = c.ask(kind::OPEN, &[Word(ROOT), Word(2), Word(O_RDWR), Half(1), Text("f")]);
+    assert_eq!(changed, Err(Errno::ROFS));
 }
 
 fn descriptors() -> usize {

@@ -19,7 +19,16 @@ const MAX_WATCHES: usize = 4096;
 /// File systems whose every change is made by this kernel's calls: the others (network, FUSE, /proc) change without an event.
 /// ext4, XFS, Btrfs, tmpfs, ramfs, overlayfs, F2FS, bcachefs, ZFS, SquashFS, EROFS (statfs(2)).
 const TOLD: [u32; 11] = [
-    0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x8584_58f6, 0x794c_7630, 0xf2f5_2010, 0xca45_1a4e, 0x2fc1_2fc1, 0x7371_7368,
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0xf2f5_2010,
+    0xca45_1a4e,
+    0x2fc1_2fc1,
+    0x7371_7368,
     0xe0f5_e1e2,
 ];
 

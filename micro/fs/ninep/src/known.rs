@@ -7,7 +7,8 @@
 //! each directory counts its changes ([`Mark`]).
 //!
 //! Attributes of a file are known in the directory that it was found in, since they are told there. They are not known of files with
-//! several names, which may change in another directory.
+//! several names, which may change in another directory. What is not seen: that the host gives a file that the machine has looked at
+//! another name in another directory, and changes it by that.
 //!
 //! **Locks.** `TOLD` before a directory's own; no request is made under either.
 
@@ -64,7 +65,7 @@ pub fn hear_of_changes(changes: Arc<dyn Changes>) {
     let mut buffer = Vec::new();
     // Without memory for it everything is asked each time.
     if buffer.reserve_exact_fallibly(BUFFER).is_ok() {
-        buffer.resize(BUFFER, 0);
+        buffer.extend([0; BUFFER]);
         *TOLD.lock() = Some(Told { changes, buffer, nodes: Map::new(), strangers: 0 });
     }
 }
@@ -81,7 +82,8 @@ pub fn refresh() -> u64 {
             break;
         }
         while let Some((header, rest)) = events.split_first_chunk::<EVENT>() {
-            let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let word =
+                |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
             let (watch, mask, length) = (word(0).cast_signed(), word(4), word(12) as usize);
             let Some((name, rest)) = rest.split_at_checked(length) else { break };
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -170,10 +172,20 @@ impl Entry {
 
     /// As [`Entry::of`], of a link.
     pub fn with_target(stat: Stat, target: Option<Arc<[u8]>>) -> Entry {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let version = NEXT.fetch_add(1, Relaxed);
-        Entry::File { stat, is_sure: stat.links == 1, target, version }
+        Entry::File { stat, is_sure: stat.links == 1, target, version: new_version() }
     }
+
+    /// The name leads to the same file, whose attributes or data are others.
+    fn changes(&mut self) {
+        if let Entry::File { is_sure, version, .. } = self {
+            (*is_sure, *version) = (false, new_version());
+        }
+    }
+}
+
+fn new_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Relaxed)
 }
 
 /// What is known of a directory.
@@ -227,6 +239,14 @@ impl Known {
         }
     }
 
+    /// The file of this name has other attributes, and nothing tells of that.
+    pub fn file_changes(&mut self, name: &[u8]) {
+        self.changes += 1;
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.changes();
+        }
+    }
+
     fn take_in(&mut self, mask: u32, name: &[u8]) {
         self.changes += 1;
         if name.is_empty() {
@@ -241,11 +261,11 @@ impl Known {
             if let Some(list) = self.listing.take() {
                 ENTRIES.fetch_sub(list.len(), Relaxed);
             }
-        } else if mask & IN_ISDIR != 0 {
+            self.forget_name(name);
+        } else if mask & IN_ISDIR == 0 {
             // A directory's own attributes are told by its own watch.
-            return;
+            self.file_changes(name);
         }
-        self.forget_name(name);
     }
 
     /// Whether what was asked at that time is true still.
@@ -302,13 +322,16 @@ impl Node {
         }
     }
 
-    /// As [`Node::keep_entry`], of a file whose target is known if it was.
-    pub(crate) fn keep_attributes(&self, name: &[u8], stat: Stat, mark: Mark) {
-        let target = self.with_entry(name, |entry| match entry {
-            Entry::File { stat: before, target, .. } if before.inode == stat.inode => target.clone(),
-            _ => None,
-        });
-        self.keep_entry(name, Entry::with_target(stat, target), mark);
+    /// Attributes of a file, which was found by this name once and may have lost it since.
+    pub(crate) fn keep_attributes(&self, name: &[u8], new: Stat, mark: Mark) {
+        refresh();
+        let mut known = self.known.lock();
+        if known.is_as(mark)
+            && let Some(Entry::File { stat, is_sure, .. }) = known.entries.get_mut(name)
+            && stat.inode == new.inode
+        {
+            (*stat, *is_sure) = (new, new.links == 1);
+        }
     }
 
     /// All names in this directory.

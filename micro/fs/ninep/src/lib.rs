@@ -71,6 +71,8 @@ pub fn find(tag: &str) -> Option<Arc<dyn Transport>> {
 }
 
 #[cfg(test)]
+mod known_tests;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod tests;

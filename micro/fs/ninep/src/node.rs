@@ -84,15 +84,9 @@ fn found(
     is_root: bool,
 ) -> Arc<Node> {
     let fid = Arc::new(fid);
-    let known = client.nodes.lock().get(&stat.inode).and_then(Weak::upgrade);
-    let node = match known {
-        Some(known) => known.found_by(fid),
-        None => {
-            let node = Node::new(client, stat.inode, Some(stat), stat.kind, Some(fid.clone()), is_root);
-            let first = enlist(node.clone());
-            if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) }
-        }
-    };
+    let node = Node::new(client, stat.inode, Some(stat), stat.kind, Some(fid.clone()), is_root);
+    let first = enlist(node.clone());
+    let node = if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) };
     if let Some(watch) = watch.filter(|_| stat.kind == FileType::Directory) {
         let mut known = node.known.lock();
         let is_new = known.watch.replace(watch) != Some(watch);
@@ -110,14 +104,20 @@ fn found(
 
 /// The inode of that number: the one that others use already, or this one.
 fn enlist(node: Arc<Node>) -> Arc<Node> {
-    let first = {
+    let first = node.client.nodes.lock().get(&node.path).and_then(Weak::upgrade);
+    // One that no handle holds may have gone, and its number be another file's.
+    let first = first.filter(|first| first.kind == node.kind && (first.is_held() || first.has_its_place()));
+    let first = first.or_else(|| {
         let mut nodes = node.client.nodes.lock();
-        let first = nodes.get(&node.path).and_then(Weak::upgrade);
-        if first.is_none() {
+        let meanwhile = nodes.get(&node.path).and_then(Weak::upgrade);
+        let is_held = meanwhile.as_ref().is_some_and(|other| other.is_held());
+        if !is_held {
             nodes.insert(node.path, Arc::downgrade(&node));
         }
-        first
-    };
+        // A node that ends takes the lock.
+        drop(nodes);
+        meanwhile.filter(|_| is_held)
+    });
     // Another thread may have found the file while this one waited for the server: locks, pages and names are one inode's.
     first.unwrap_or(node)
 }
@@ -241,7 +241,9 @@ impl Node {
         if self.client.is_extended() && self.kind == FileType::Regular {
             let (own, place) = (self.fid.lock().clone(), self.place());
             let (fid, qid) = match (own, place) {
-                (None, Some((directory, name))) => self.client.open(&*directory.fid()?, Some(&name), flags)?,
+                (None, Some((directory, name))) => {
+                    self.client.open(&*directory.fid()?, Some(&name), flags)?
+                }
                 _ => self.client.open(&*self.fid()?, None, flags)?,
             };
             return if qid.path == self.path { Ok(Arc::new(fid)) } else { Err(ENOENT) };
@@ -488,6 +490,21 @@ impl Node {
         drop(before);
     }
 
+    /// A handle leads to it, so that the server keeps the file.
+    fn is_held(&self) -> bool {
+        self.fid.lock().is_some()
+    }
+
+    /// The name by which it was found is known to lead to it still.
+    fn has_its_place(&self) -> bool {
+        let Some((directory, name)) = self.place() else { return false };
+        let inode = directory.with_entry(&name, |entry| match entry {
+            Entry::File { stat, .. } => Some(stat.inode),
+            _ => None,
+        });
+        inode == Some(self.path)
+    }
+
     /// Where it was found last, if anybody uses that directory still.
     fn place(&self) -> Option<(Arc<Node>, Arc<[u8]>)> {
         let (directory, name) = self.place.lock().clone()?;
@@ -556,7 +573,11 @@ impl Node {
                     let (next, entry) = read_entry(&mut entries)?;
                     offset = next;
                     let has_attributes = with_attributes && entries.u8()? != 0;
-                    let stat = if has_attributes { Some(read_attributes(&self.client, &mut entries)?) } else { None };
+                    let stat = if has_attributes {
+                        Some(read_attributes(&self.client, &mut entries)?)
+                    } else {
+                        None
+                    };
                     let Some(entry) = entry else { continue };
                     if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
                         files.push((entry.name.clone(), stat));
@@ -761,7 +782,12 @@ impl Inode for Node {
         let other = self.of_this_volume(inode)?;
         let (directory, file) = (self.fid()?, other.fid()?);
         let request = self.client.request(kind::LINK).fid(&directory).fid(&file).string(name);
-        self.client.call(request, |_| Ok(()))
+        self.client.call(request, |_| Ok(()))?;
+        // That it has one more name is told where that is, and not where it was found.
+        if let Some((directory, name)) = other.place() {
+            directory.known.lock().file_changes(&name);
+        }
+        Ok(())
     }
 
     fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {

@@ -4,7 +4,11 @@
 
 /// Number, name, and what it is for.
 pub const CALLS: &[(u32, &str, &str)] = &[
-    (0, "read", "input of the console, packets of a stream, replies of 9p servers, what they tell of changes"),
+    (
+        0,
+        "read",
+        "input of the console, packets of a stream, replies of 9p servers, what they tell of changes",
+    ),
     (1, "write", "output of the console, status lines, requests to 9p servers"),
     (
         9,
