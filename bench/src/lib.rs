@@ -17,6 +17,8 @@ mod statistics;
 mod allocators;
 #[path = "../boot/boot.rs"]
 mod boot;
+#[path = "../containers/containers.rs"]
+mod containers;
 #[path = "../exits/exits.rs"]
 mod exits;
 #[path = "../raw/files.rs"]
@@ -108,6 +110,11 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("overlay-size", "of these: image and memory", overlay::size),
     ("overlay-files", "of these: files of the host", overlay::files::run),
     ("native", "a process machine beside the same program on this computer and on Linux", native::run),
+    (
+        "containers",
+        "containers of Podman as machines and with runc: start, files, memory, network",
+        containers::run,
+    ),
     ("size", "bytes of the kernel image", size::run),
     ("ukl", "Linux's levels against ordinary Linux", ukl::run),
     ("ukl-calls", "of these: instructions of a call and of page faults", ukl::calls::in_instructions),

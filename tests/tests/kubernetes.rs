@@ -51,13 +51,18 @@ fn script(words: &[&str]) -> Command {
 
 impl Cluster<'_> {
     fn up(unilith: &Unilith) -> Cluster<'_> {
+        Cluster::up_with(unilith, "")
+    }
+
+    /// With an image of these packages of Debian's.
+    fn up_with<'u>(unilith: &'u Unilith, packages: &str) -> Cluster<'u> {
         // There is one namespace of the node.
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         unilith.build_kernel_of_containers("process");
         let folder = unilith.path("cluster");
         fs::create_dir(&folder).expect("a folder can be made");
-        image(unilith, &folder);
+        image(unilith, &folder, packages);
         let cluster = Cluster { unilith, folder, _alone: alone };
         finish(&mut script(&["up", &cluster.folder()]), BUILD_KERNEL).ok();
         cluster
@@ -108,8 +113,9 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// The images of all pods, as `docker save` writes them: busybox with its tools, and the program of sandboxes.
-fn image(unilith: &Unilith, folder: &Path) {
+/// The images of all pods, as `docker save` writes them: busybox with its tools, the program of sandboxes, and a Debian with packages if
+/// there are any.
+fn image(unilith: &Unilith, folder: &Path, packages: &str) {
     const MAKE: &str = r#"
         set -e
         image() { # NAME CONFIG: of the directory root
@@ -125,13 +131,23 @@ fn image(unilith: &Unilith, folder: &Path) {
         mkdir root
         cp "$1" root/pause
         image pause '{"User": "65535:65535", "Env": ["PATH=/"], "WorkingDir": "/", "Entrypoint": ["/pause"]}'
+        more=
+        if [ -n "$2" ]; then
+          command -v mmdebstrap >/dev/null || apt-get install -qy mmdebstrap >/dev/null
+          rm -r root
+          mmdebstrap --quiet --variant=minbase --include="$2" bookworm root
+          image servers '{"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["bash"]}'
+          more=', {"Config": "servers.json", "RepoTags": ["docker.io/library/servers:1"], "Layers": ["servers.tar"]}'
+        fi
         echo '[{"Config": "busybox.json", "RepoTags": ["docker.io/library/busybox:stable"], "Layers": ["busybox.tar"]},
-          {"Config": "pause.json", "RepoTags": ["registry.k8s.io/pause:3.10"], "Layers": ["pause.tar"]}]' >manifest.json
-        tar -cf "$0" manifest.json busybox.json busybox.tar pause.json pause.tar"#;
+          {"Config": "pause.json", "RepoTags": ["registry.k8s.io/pause:3.10"], "Layers": ["pause.tar"]}'"$more]" >manifest.json
+        tar -cf "$0" manifest.json ./*.tar busybox.json pause.json ${more:+servers.json}"#;
     let made = unilith.path("image");
     fs::create_dir(&made).expect("a folder can be made");
     let (archive, pause) = (folder.join("image.tar"), parts().join("bin/pause"));
-    finish(Command::new("sh").args(["-c", MAKE]).arg(archive).arg(pause).current_dir(made), KUBECTL).ok();
+    let mut make = Command::new("sh");
+    make.args(["-c", MAKE]).arg(archive).arg(pause).arg(packages).current_dir(made);
+    finish(&mut make, BUILD_KERNEL).ok();
 }
 
 const PODS: &str = r#"
@@ -462,5 +478,197 @@ fn containers_of_a_pod_share_its_machine_and_end_and_begin_alone() {
             .count()
             == 20
     });
+    cluster.end();
+}
+
+/// Servers as people run them. `IMAGE` stands for Debian's, `DATA` for a directory of the node.
+const SERVERS: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: redis}
+spec:
+  selector: {matchLabels: {app: redis}}
+  template:
+    metadata: {labels: {app: redis}}
+    spec:
+      runtimeClassName: unilith
+      containers:
+      - name: redis
+        IMAGE
+        command: [redis-server, --bind, 0.0.0.0, --protected-mode, "no", --dir, /data]
+        startupProbe: {exec: {command: [redis-cli, ping]}, periodSeconds: 1, failureThreshold: 30}
+        readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
+        livenessProbe: {exec: {command: [sh, -c, "redis-cli ping | grep PONG"]}, periodSeconds: 2}
+        resources: {limits: {memory: 128Mi, cpu: "1"}, requests: {cpu: 50m, memory: 64Mi}}
+        volumeMounts: [{name: data, mountPath: /data}]
+      volumes: [{name: data, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: redis}
+spec: {type: NodePort, selector: {app: redis}, ports: [{port: 6379, nodePort: 30379}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: nginx}
+data:
+  site.conf: |
+    server { listen 8080; location / { root /www; } location = /healthz { return 200 "ok\n"; } }
+  index.html: "page by USER\n"
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: login}
+stringData: {password: "hunter2", user: admin}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: nginx}
+spec:
+  replicas: 2
+  strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 1}}
+  selector: {matchLabels: {app: nginx}}
+  template:
+    metadata: {labels: {app: nginx}}
+    spec:
+      runtimeClassName: unilith
+      securityContext: {fsGroup: 33}
+      initContainers:
+      - name: render
+        IMAGE
+        command: [sh, -c, "sed s/USER/$USER/ /etc/page/index.html >/www/index.html"]
+        env: [{name: USER, valueFrom: {secretKeyRef: {name: login, key: user}}}]
+        volumeMounts: [{name: www, mountPath: /www}, {name: conf, mountPath: /etc/page}]
+      containers:
+      - name: nginx
+        IMAGE
+        command: [nginx, -g, "daemon off;"]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+        livenessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 2}
+        lifecycle: {preStop: {exec: {command: [sh, -c, "sleep 1; nginx -s quit; sleep 1"]}}}
+        resources: {limits: {memory: 96Mi, cpu: 500m}, requests: {cpu: 50m, memory: 64Mi}}
+        volumeMounts:
+        - {name: www, mountPath: /www}
+        - {name: conf, mountPath: /etc/nginx/conf.d}
+        - {name: login, mountPath: /etc/login, readOnly: true}
+      volumes:
+      - {name: www, emptyDir: {}}
+      - {name: conf, configMap: {name: nginx}}
+      - {name: login, secret: {secretName: login, defaultMode: 0400}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nginx}
+spec: {selector: {app: nginx}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pg}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  hostPath: {path: DATA}
+  claimRef: {namespace: default, name: data-pg-0}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: pg}
+spec: {clusterIP: None, selector: {app: pg}, ports: [{port: 5432}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: pg}
+spec:
+  serviceName: pg
+  selector: {matchLabels: {app: pg}}
+  template:
+    metadata: {labels: {app: pg}}
+    spec:
+      runtimeClassName: unilith
+      terminationGracePeriodSeconds: 20
+      initContainers:
+      - name: init
+        IMAGE
+        command:
+        - sh
+        - -ec
+        - |
+          chown postgres /data
+          test -e /data/db/PG_VERSION && exit
+          su postgres -c '/usr/lib/postgresql/15/bin/initdb -D /data/db --pwfile=/etc/login/password -A scram-sha-256'
+          echo 'host all all all scram-sha-256' >>/data/db/pg_hba.conf
+        volumeMounts: [{name: data, mountPath: /data}, {name: login, mountPath: /etc/login}]
+      containers:
+      - name: postgres
+        IMAGE
+        command: [su, postgres, -c, "exec /usr/lib/postgresql/15/bin/postgres -D /data/db -h '*' -k /tmp"]
+        readinessProbe: {exec: {command: [pg_isready, -h, 127.0.0.1]}, periodSeconds: 1}
+        volumeMounts: [{name: data, mountPath: /data}]
+      volumes: [{name: login, secret: {secretName: login}}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}
+"#;
+
+#[test]
+#[ignore = "long: needs a built Kubernetes"]
+fn servers_are_deployed_updated_moved_away_and_keep_their_data() {
+    if !is_there() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let cluster = Cluster::up_with(&unilith, "redis-server,nginx-light,postgresql");
+    cluster.shell("kubectl label nodes --all unilith.dev/runtime=true").ok();
+    cluster.shell("kubectl apply -k deploy/kubernetes").ok();
+    let data = unilith.path("pg");
+    fs::create_dir(&data).expect("a folder can be made");
+    let image = "image: docker.io/library/servers:1\n        imagePullPolicy: IfNotPresent";
+    cluster.apply(&SERVERS.replace("IMAGE", image).replace("DATA", &data.display().to_string()));
+    let rolled_out = "for what in deployment/redis deployment/nginx statefulset/pg; do
+        kubectl rollout status $what --timeout=100s || exit; done";
+    cluster.shell(rolled_out).ok();
+
+    // By the Service, and by the port of the node.
+    let at = |name: &str| format!("$(kubectl get service {name} -o jsonpath={{.spec.clusterIP}})");
+    cluster.shell(&format!("timeout 20 redis-cli -h {} set key value", at("redis"))).ok().says("OK");
+    cluster.shell("timeout 20 redis-cli -h 10.250.0.2 -p 30379 get key").ok().says("value");
+    let page = format!("curl -s -m 20 http://{}/", at("nginx"));
+    cluster.shell(&page).ok().says("page by admin");
+    let secret = "kubectl exec deployment/nginx -c nginx -- sh -c 'cat /etc/login/password; stat -Lc \" %a %g\" /etc/login/password'";
+    cluster.shell(secret).ok().says("hunter2 440 33");
+    let query = |text: &str| {
+        let pod = "$(kubectl get pod pg-0 -o jsonpath={.status.podIP})";
+        cluster.shell(&format!("PGPASSWORD=hunter2 timeout 20 psql -h {pod} -U postgres -tAc '{text}'"))
+    };
+    query("create table t as select generate_series(1, 1000) n").ok();
+
+    // A new version, of which no client notices anything.
+    let clients = format!(
+        "(for i in $(seq 100); do {page} -o /dev/null -w '%{{http_code}}\\n'; sleep 0.1; done | sort | uniq -c) &
+        kubectl set env deployment/nginx VERSION=2 >/dev/null &&
+        kubectl rollout status deployment/nginx --timeout=100s >/dev/null; code=$?; wait; exit $code"
+    );
+    assert_eq!(cluster.shell(&clients).ok().out.trim(), "100 200");
+    // What is in the volume is there for the next pod of the same name.
+    cluster.shell("kubectl delete pod pg-0 --timeout=60s").ok();
+    cluster.shell("kubectl rollout status statefulset/pg --timeout=100s").ok();
+    query("select count(*) from t").ok().says("1000");
+    // The node is emptied, and takes pods again.
+    cluster.shell("kubectl drain unilith --ignore-daemonsets --delete-emptydir-data --timeout=100s").ok();
+    eventually("no machine is left", || machines().is_empty());
+    cluster.shell("kubectl uncordon unilith").ok();
+    cluster.shell(rolled_out).ok();
+    query("select count(*) from t").ok().says("1000");
+    cluster.shell(&page).ok().says("page by admin");
+
+    // Fifty at once.
+    let many = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: many}\nspec:\n  replicas: 50\n  selector: {matchLabels: {app: many}}\n\
+        \x20 template:\n    metadata: {labels: {app: many}}\n    spec:\n      runtimeClassName: unilith\n      terminationGracePeriodSeconds: 1\n\
+        \x20     containers:\n      - name: web\n        image: docker.io/library/busybox:stable\n        command: [httpd, -f, -p, \"80\"]\n\
+        \x20       readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 1}\n";
+    cluster.apply(many);
+    cluster.shell("kubectl rollout status deployment/many --timeout=110s").ok();
+    cluster.shell("kubectl delete deployment,statefulset --all --timeout=100s").ok();
     cluster.end();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a program finds beside its image: files and file systems in memory, a root it may not write, names of its own.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 use unilith_tests::{Ran, Unilith, is_skipped_without_micro, tested_machine};
 
 fn run(unilith: &Unilith, flags: &[&str], script: &str) -> Ran {
@@ -26,6 +26,34 @@ fn a_file_of_the_host_is_a_file_of_the_machine() {
                   rm /etc/passwd 2>/dev/null || echo busy";
     run(&unilith, &["--mount", &mount], script).ok().says("colour=red\nrefused\nbusy\n");
     assert_eq!(fs::read_to_string(&settings).unwrap(), "colour=red\nsize=9\n");
+}
+
+#[test]
+fn what_the_host_changes_in_a_volume_is_seen_at_once() {
+    let unilith = Unilith::new();
+    let data = unilith.path("data");
+    fs::create_dir_all(data.join("below")).unwrap();
+    let volume = format!("{}:/data", data.display());
+    let machine = unilith.start(&["-v", &volume, "busybox", "sleep", "1000000"]);
+    let show = "cat /data/below/file; ls /data/below; readlink /data/link; stat -c '%a %s' /data/below";
+    let seen = || unilith.run(&["exec", &machine.id, "sh", "-c", show]).out;
+    let file = data.join("below/file");
+    for round in 0..5 {
+        fs::write(&file, format!("round {round}\n")).unwrap();
+        let links = data.join("new link");
+        std::os::unix::fs::symlink(format!("to-{round}"), &links).unwrap();
+        fs::rename(links, data.join("link")).unwrap();
+        fs::set_permissions(data.join("below"), fs::Permissions::from_mode(0o750 + round)).unwrap();
+        let says = seen();
+        assert!(says.starts_with(&format!("round {round}\nfile\nto-{round}\n75{round} ")), "{says}");
+        fs::write(data.join("below/other"), "").unwrap();
+        assert!(seen().contains("file\nother\n"));
+        fs::remove_file(data.join("below/other")).unwrap();
+        fs::rename(&file, data.join("below/renamed")).unwrap();
+        let says = seen();
+        assert!(says.starts_with("renamed\n"), "{says}");
+        fs::remove_file(data.join("below/renamed")).unwrap();
+    }
 }
 
 #[test]

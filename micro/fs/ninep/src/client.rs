@@ -98,13 +98,21 @@ pub struct Client {
     pub kept: Kept,
 }
 
-/// Most of them: each is two descriptors of the server's.
-const MAX_RECENT: usize = 1024;
+/// Most of them, each of which is a descriptor of the server's, and the fewest that there is room for.
+const MAX_RECENT: usize = 2048;
+const LEAST_RECENT: usize = 16;
 
-#[derive(Default)]
 struct Recent {
     ring: Vec<Arc<Node>>,
     next: usize,
+    most: usize,
+}
+
+impl Recent {
+    fn take(&mut self) -> Vec<Arc<Node>> {
+        self.next = 0;
+        core::mem::take(&mut self.ring)
+    }
 }
 
 /// Tags of requests: replies are told apart by them, so one that is in flight is not given out again, however many requests come
@@ -365,7 +373,7 @@ impl Client {
             session,
             device,
             nodes: SpinLock::new(Map::new()),
-            recent: SpinLock::default(),
+            recent: SpinLock::new(Recent { ring: Vec::new(), next: 0, most: MAX_RECENT }),
             missed: AtomicU32::new(0),
             used: AtomicU32::new(0),
             kept: Kept::default(),
@@ -402,15 +410,25 @@ impl Client {
             // Where there is no memory for it, it is not kept.
             return;
         }
-        recent.next = (next + 1) % MAX_RECENT;
+        recent.next = (next + 1) % recent.most;
         drop(recent);
         drop(gone);
     }
 
     /// Keeps none any more.
     pub fn forget_recent(&self) {
-        let gone = core::mem::take(&mut *self.recent.lock());
+        let gone = self.recent.lock().take();
         drop(gone);
+    }
+
+    /// The server has no descriptor left: keeps fewer from now on. False: it has none for anything else either.
+    fn make_room(&self) -> bool {
+        let gone = {
+            let mut recent = self.recent.lock();
+            recent.most = (recent.ring.len() / 2).max(LEAST_RECENT);
+            recent.take()
+        };
+        !gone.is_empty()
     }
 
     /// [`Transport::goes_by_names`].
@@ -541,8 +559,7 @@ impl Client {
                     fid.now_live();
                     return Ok((fid, (watch >= 0).then_some(watch), seen));
                 }
-                // The server has no descriptors left: perhaps for what is kept here alone.
-                Err(ENFILE) if !self.recent.lock().ring.is_empty() => self.forget_recent(),
+                Err(ENFILE) if self.make_room() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -559,7 +576,7 @@ impl Client {
                     fid.now_live();
                     return Ok((fid, qid));
                 }
-                Err(ENFILE) if !self.recent.lock().ring.is_empty() => self.forget_recent(),
+                Err(ENFILE) if self.make_room() => {}
                 Err(e) => return Err(e),
             }
         }

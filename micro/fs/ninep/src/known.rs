@@ -13,7 +13,10 @@
 //! **Locks.** `TOLD` before a directory's own; no request is made under either.
 
 use crate::node::Node;
-use abi::Result;
+use abi::{
+    Result,
+    errno::{EAGAIN, EINTR},
+};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -70,17 +73,24 @@ pub fn hear_of_changes(changes: Arc<dyn Changes>) {
     }
 }
 
-/// Takes in all changes so far; events of watches that no node had.
-pub fn refresh() -> u64 {
+/// Takes in all changes so far; how many events of watches there were that no node had. `None`: nothing is told, so nothing is known.
+pub fn refresh() -> Option<u64> {
     // Nodes that end do so when the lock is free.
     let mut seen = Vec::new();
     let mut told = TOLD.lock();
-    let Some(told) = told.as_mut() else { return 0 };
-    while let Ok(length) = told.changes.read(&mut told.buffer) {
-        let mut events = told.buffer.get(..length).unwrap_or_default();
-        if events.is_empty() {
-            break;
-        }
+    loop {
+        let Told { changes, buffer, nodes, strangers } = told.as_mut()?;
+        let length = match changes.read(buffer) {
+            Ok(length) if length > 0 => length,
+            Err(EAGAIN) => return Some(*strangers),
+            Err(EINTR) => continue,
+            // No more can be heard.
+            _ => {
+                *told = None;
+                return None;
+            }
+        };
+        let mut events = buffer.get(..length).unwrap_or_default();
         while let Some((header, rest)) = events.split_first_chunk::<EVENT>() {
             let word =
                 |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -88,24 +98,22 @@ pub fn refresh() -> u64 {
             let Some((name, rest)) = rest.split_at_checked(length) else { break };
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
             if mask & IN_Q_OVERFLOW != 0 {
-                told.strangers += 1;
-                let all = told.nodes.values().flatten().filter_map(Weak::upgrade);
-                all.for_each(|node| {
+                *strangers += 1;
+                nodes.values().flatten().filter_map(Weak::upgrade).for_each(|node| {
                     node.known.lock().forget();
                     seen.push(node);
                 });
-            } else if let Some(nodes) = told.nodes.get(&watch) {
+            } else if let Some(nodes) = nodes.get(&watch) {
                 nodes.iter().filter_map(Weak::upgrade).for_each(|node| {
                     node.known.lock().take_in(mask, name);
                     seen.push(node);
                 });
             } else if mask & IN_IGNORED == 0 {
-                told.strangers += 1;
+                *strangers += 1;
             }
             events = rest;
         }
     }
-    told.strangers
 }
 
 /// Tells a node of the changes of this watch from now on.
@@ -205,18 +213,19 @@ pub struct Known {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     changes: u64,
-    strangers: u64,
+    /// `None`: nothing was told.
+    strangers: Option<u64>,
 }
 
 impl Mark {
-    pub fn strangers(self) -> u64 {
+    pub fn strangers(self) -> Option<u64> {
         self.strangers
     }
 }
 
 impl Known {
     /// Its state now, when there had been so many events of strangers.
-    pub fn mark(&self, strangers: u64) -> Mark {
+    pub fn mark(&self, strangers: Option<u64>) -> Mark {
         Mark { changes: self.changes, strangers }
     }
 
@@ -270,7 +279,7 @@ impl Known {
 
     /// Whether what was asked at that time is true still.
     fn is_as(&self, mark: Mark) -> bool {
-        self.watch.is_some() && self.changes == mark.changes
+        self.watch.is_some() && mark.strangers.is_some() && self.changes == mark.changes
     }
 }
 
@@ -289,7 +298,7 @@ impl Node {
 
     /// Its attributes, where they are known: a directory's.
     pub(crate) fn known_stat(&self) -> Option<Stat> {
-        refresh();
+        refresh()?;
         self.known.lock().stat
     }
 
@@ -305,7 +314,7 @@ impl Node {
 
     /// What is known of a name in this directory.
     pub(crate) fn with_entry<T>(&self, name: &[u8], read: impl FnOnce(&Entry) -> Option<T>) -> Option<T> {
-        refresh();
+        refresh()?;
         self.known.lock().entries.get(name).and_then(read)
     }
 
@@ -336,7 +345,7 @@ impl Node {
 
     /// All names in this directory.
     pub(crate) fn known_listing(&self) -> Option<Arc<[DirEntry]>> {
-        refresh();
+        refresh()?;
         self.known.lock().listing.clone()
     }
 

@@ -80,7 +80,7 @@ fn found(
     fid: Fid,
     watch: Option<i32>,
     stat: Stat,
-    strangers: u64,
+    strangers: Option<u64>,
     is_root: bool,
 ) -> Arc<Node> {
     let fid = Arc::new(fid);

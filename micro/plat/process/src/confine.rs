@@ -101,8 +101,8 @@ pub fn dispatch() -> abi::Result<()> {
     unsafe { host::call(host::PRCTL, dispatch) }.map(|_| ())
 }
 
-/// Standard streams, memory, archive, status, network, line, volumes, disks, the template's socket.
-const KEPT: usize = 9 + crate::arguments::NETWORKS + crate::arguments::VOLUMES + crate::arguments::DISKS;
+/// Standard streams, memory, archive, status, network, line, volumes, what is told of them, disks, the template's socket.
+const KEPT: usize = 10 + crate::arguments::NETWORKS + crate::arguments::VOLUMES + crate::arguments::DISKS;
 
 /// Closes every descriptor that is none of the machine's or of `more`.
 pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
@@ -112,7 +112,8 @@ pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
     let others = others.chain(more.iter().copied().filter(|fd| *fd >= 0));
     let disks = arguments.disks.iter().flatten().map(|disk| disk.fd);
     let networks = arguments.networks.iter().flatten().map(|network| network.fd);
-    let all = others.chain(networks).chain(arguments.line).chain(volumes).chain(disks);
+    let all =
+        others.chain(networks).chain(arguments.line).chain(arguments.changes).chain(volumes).chain(disks);
     kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
     kept.sort_unstable();
     let mut next = 0u64;
