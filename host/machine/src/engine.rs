@@ -285,7 +285,7 @@ fn process(
         hand(file, "disk=", if read_only { ",ro" } else { "" });
     }
     // Without it the machine asks each time.
-    let watches = Watches::new().ok();
+    let watches = crate::dirs::state().ok().and_then(|state| Watches::new(&state.join("watches")));
     if let Some(watches) = &watches {
         hand(watches.queue(), "changes=", "");
     }

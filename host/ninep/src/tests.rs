@@ -451,7 +451,8 @@ fn events(watches: &Watches) -> Vec<(i32, u32, String)> {
 fn what_is_looked_at_has_attributes_and_a_watch_and_its_changes_are_told_until_it_is_given_back() {
     const SIZE: usize = 4 + 8 + 13 + 3 * 4 + 8 + 8;
     let mut c = Client::new(false);
-    let watches = Watches::new().unwrap();
+    let shares = tempfile::tempdir().unwrap();
+    let watches = Watches::new(shares.path()).unwrap();
     c.server.watch(Some(watches.clone()));
     fs::create_dir(c.path("d")).unwrap();
     fs::write(c.path("d/f"), "12345").unwrap();
@@ -489,6 +490,17 @@ fn what_is_looked_at_has_attributes_and_a_watch_and_its_changes_are_told_until_i
     assert_eq!(events(&watches), [(watch, 0x8000, String::new())]);
     fs::write(c.path("d/other"), "more").unwrap();
     assert_eq!(events(&watches), []);
+}
+
+#[test]
+fn machines_leave_half_of_what_a_user_may_watch_by_to_others() {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    let shares = tempfile::tempdir().unwrap();
+    let mut all: Vec<_> = (0..limit).map_while(|_| Watches::new(shares.path())).collect();
+    assert!(!all.is_empty() && all.len() <= limit / 2, "{}", all.len());
+    all.pop();
+    assert!(Watches::new(shares.path()).is_some(), "what one leaves another one has");
 }
 
 #[test]

@@ -4,18 +4,17 @@
 //! that finds the queue empty knows what was said before to be true still.
 
 use crate::export::by_number;
-use rustix::{
-    fs::{self, inotify},
-    io::Result,
-};
+use rustix::fs::{self, inotify};
 use std::{
     collections::HashMap,
+    fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
 /// Directories of one machine that are watched at a time: each holds a kibibyte of the host's memory.
-const MAX_WATCHES: usize = 4096;
+const MAX_WATCHES: usize = 1024;
 /// File systems whose every change is made by this kernel's calls: the others (network, FUSE, /proc) change without an event.
 /// ext4, XFS, Btrfs, tmpfs, ramfs, overlayfs, F2FS, bcachefs, ZFS, SquashFS, EROFS (statfs(2)).
 const TOLD: [u32; 11] = [
@@ -35,6 +34,8 @@ const TOLD: [u32; 11] = [
 /// The watches of a machine.
 pub struct Watches {
     queue: OwnedFd,
+    /// What this machine may have one by.
+    _share: File,
     /// How many handles each watch has.
     handles: Mutex<HashMap<i32, usize>>,
 }
@@ -46,11 +47,22 @@ pub struct Watched {
 }
 
 impl Watches {
-    /// # Errors
-    /// `EMFILE`: this user has as many queues as he may (`fs.inotify.max_user_instances`).
-    pub fn new() -> Result<Arc<Watches>> {
-        let queue = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        Ok(Arc::new(Watches { queue, handles: Mutex::default() }))
+    /// `None`: machines have as many already as may be theirs, or this user as many as he may. A user has few queues and watches, which
+    /// are for whatever else he runs as well: machines take no more than half of either. `shares`: a directory of this user's, in which
+    /// each machine locks a file.
+    pub fn new(shares: &Path) -> Option<Arc<Watches>> {
+        let limit = |name: &str| {
+            let text = std::fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{name}"));
+            text.ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
+        };
+        let most = (limit("instances") / 2).min(limit("watches") / 2 / MAX_WATCHES);
+        std::fs::create_dir_all(shares).ok()?;
+        let share = (0..most).find_map(|number| {
+            let file = File::create(shares.join(number.to_string())).ok()?;
+            file.try_lock().is_ok().then_some(file)
+        })?;
+        let queue = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
+        Some(Arc::new(Watches { queue, _share: share, handles: Mutex::default() }))
     }
 
     /// What the machine reads events from.

@@ -99,7 +99,7 @@ pub struct Client {
 }
 
 /// Most of them, each of which is a descriptor of the server's, and the fewest that there is room for.
-const MAX_RECENT: usize = 2048;
+const MAX_RECENT: usize = 1024;
 const LEAST_RECENT: usize = 16;
 
 struct Recent {

@@ -104,10 +104,14 @@ pub fn refresh() -> Option<u64> {
                     seen.push(node);
                 });
             } else if let Some(nodes) = nodes.get(&watch) {
-                nodes.iter().filter_map(Weak::upgrade).for_each(|node| {
-                    node.known.lock().take_in(mask, name);
+                for node in nodes.iter().filter_map(Weak::upgrade) {
+                    let gone = node.known.lock().take_in(mask, name);
                     seen.push(node);
-                });
+                    if let Some(gone) = gone.and_then(|gone| gone.upgrade()) {
+                        gone.known.lock().loses_its_name();
+                        seen.push(gone);
+                    }
+                }
             } else if mask & IN_IGNORED == 0 {
                 *strangers += 1;
             }
@@ -256,25 +260,37 @@ impl Known {
         }
     }
 
-    fn take_in(&mut self, mask: u32, name: &[u8]) {
+    /// It has no links any more, of which its own watch does not tell.
+    fn loses_its_name(&mut self) {
         self.changes += 1;
+        self.stat = None;
+    }
+
+    /// An event of its watch. Answers a directory in it that has lost its name, if it is known.
+    fn take_in(&mut self, mask: u32, name: &[u8]) -> Option<Weak<Node>> {
+        self.changes += 1;
+        let mut gone = None;
         if name.is_empty() {
             self.stat = None;
             if mask & (IN_ATTRIB | IN_MODIFY) == 0 {
                 self.forget_names();
             }
-            return;
+            return None;
         }
         if mask & (IN_CREATE | IN_DELETE | IN_MOVED) != 0 {
             self.stat = None;
             if let Some(list) = self.listing.take() {
                 ENTRIES.fetch_sub(list.len(), Relaxed);
             }
+            if let Some(Entry::Directory(node)) = self.entries.get(name) {
+                gone = Some(node.clone());
+            }
             self.forget_name(name);
         } else if mask & IN_ISDIR == 0 {
             // A directory's own attributes are told by its own watch.
             self.file_changes(name);
         }
+        gone
     }
 
     /// Whether what was asked at that time is true still.

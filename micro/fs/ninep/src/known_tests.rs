@@ -54,7 +54,8 @@ impl Changes for Queue {
 fn watches() -> Arc<Watches> {
     static ALL: OnceLock<Arc<Watches>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
-        let watches = Watches::new().unwrap();
+        let shares = tempfile::tempdir().unwrap();
+        let watches = Watches::new(shares.path()).unwrap();
         hear_of_changes(Arc::new(Queue(watches.clone())));
         watches
     });
@@ -181,6 +182,18 @@ fn a_file_in_use_is_found_when_its_name_goes_or_is_anothers() {
     assert_eq!(v.text("elsewhere").unwrap(), "renamed");
     assert_eq!(v.text("replaced").unwrap(), "by");
     assert_eq!(v.find("removed").err(), Some(ENOENT));
+}
+
+#[test]
+fn a_directory_that_is_removed_while_it_is_in_use_has_no_links() {
+    let v = Volume::new();
+    fs::create_dir_all(v.host("a/b")).unwrap();
+    let (used, other) = (v.find("a/b").unwrap(), v.find("a").unwrap());
+    assert_eq!((used.stat().unwrap().links, other.stat().unwrap().links), (2, 3));
+    other.unlink(b"b", true).unwrap();
+    fs::create_dir(v.host("a/b")).unwrap();
+    assert_eq!((used.stat().unwrap().links, other.stat().unwrap().links), (0, 3));
+    assert_eq!(v.find("a/b").unwrap().stat().unwrap().links, 2);
 }
 
 #[test]
