@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, Result, file},
+    kernel::Kernel,
     names,
 };
 use std::{
@@ -83,14 +84,15 @@ pub fn act(setting: &Setting<'_>, all: &Containers, args: &Args) -> Result<u8> {
     }
     let home = home(all, &container)?;
     let administrator = &setting.administrator;
+    let mut kernel = None;
     if container.holds_machine() || !container.is_sandbox && home.is_none() {
-        Choices::of(&mut container, administrator)?.kernel()?;
+        kernel = Some(Choices::of(&mut container, administrator)?.kernel()?);
     } else if home.is_some() {
         choices::check_member(&container, administrator)?;
     }
     let folder = all.reserve(&args.id)?;
     let kept = all.keep_description(&args.id, &args.bundle).map_err(Fault::from);
-    let made = kept.and_then(|()| make(setting, all, args, &container, &folder, home, scope));
+    let made = kept.and_then(|()| make(setting, all, args, &container, &folder, home, kernel, scope));
     if made.is_err() {
         // The first error is the one to report.
         let _ = all.remove(&args.id);
@@ -124,6 +126,7 @@ fn home(all: &Containers, container: &Container) -> Result<Option<String>> {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "what a container is made of, each once")]
 fn make(
     setting: &Setting<'_>,
     all: &Containers,
@@ -131,6 +134,7 @@ fn make(
     container: &Container,
     folder: &Path,
     home: Option<String>,
+    kernel: Option<Kernel>,
     scope: Option<Scope>,
 ) -> Result<()> {
     let socket = folder.join(CREATE);
@@ -139,7 +143,7 @@ fn make(
         Some(sandbox) => all.find(sandbox)?.machine().to_string(),
         None => names::id(),
     };
-    let mut keeper = Keeper(Some(spawn(setting, args, home.as_deref(), &machine)?));
+    let mut keeper = Keeper(Some(spawn(setting, args, home.as_deref(), &machine, kernel.as_ref())?));
     let pid = keeper.id();
     let mut groups = Vec::new();
     let before = mounted::below(&container.root)?;
@@ -232,13 +236,22 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
     Ok(())
 }
 
-fn spawn(setting: &Setting<'_>, args: &Args, home: Option<&str>, machine: &str) -> Result<Child> {
+fn spawn(
+    setting: &Setting<'_>,
+    args: &Args,
+    home: Option<&str>,
+    machine: &str,
+    kernel: Option<&Kernel>,
+) -> Result<Child> {
     let mut command = super::again(setting.root, setting.config, "__keep", args.console_socket.as_deref())?;
     if setting.has_scope {
         command.arg("--scope");
     }
     if let Some(sandbox) = home {
         command.arg("--pod").arg(sandbox);
+    }
+    if let Some(Kernel { boot, symbols }) = kernel {
+        command.arg("--kernel").arg(boot).arg("--symbols").arg(symbols);
     }
     // Its standard streams are the container's: those the engine gave us.
     command

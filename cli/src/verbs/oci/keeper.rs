@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, Result, file},
+    kernel::Kernel,
     prepare,
     terminal::{cells, set_size},
 };
@@ -81,6 +82,11 @@ pub struct Args {
     /// The id of the machine that it becomes, or joins
     #[arg(long)]
     machine: String,
+    /// The kernel of a machine that it becomes, as `create` found it
+    #[arg(long, requires = "symbols")]
+    kernel: Option<PathBuf>,
+    #[arg(long)]
+    symbols: Option<PathBuf>,
     pub id: String,
 }
 
@@ -348,7 +354,8 @@ fn spec(
     {
         return Err(Fault::new(format!("the container is to be a machine that is a process, but {lack}")));
     }
-    let kernel = choices.kernel()?;
+    let found = args.kernel.clone().zip(args.symbols.clone());
+    let kernel = found.map_or_else(|| choices.kernel(), |(boot, symbols)| Ok(Kernel { boot, symbols }))?;
     let memory = memory(container, choices)?;
     let environment = container.env.iter().filter_map(|entry| {
         let (key, value) = entry.split_once('=')?;
