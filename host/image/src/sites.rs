@@ -5,6 +5,8 @@ use crate::{Cache, Result, cache::digest};
 use std::{
     fs::{self, File},
     io::Read,
+    os::unix::fs::MetadataExt,
+    time::{Duration, SystemTime},
 };
 
 /// Files that are longer are no programs anybody has; reading one must not take the memory of who asks.
@@ -26,8 +28,36 @@ pub fn table(cache: &Cache, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(table)
 }
 
+/// A file that was changed so shortly ago may change again without another time.
+const UNCERTAIN: Duration = Duration::from_secs(2);
+
+/// What a file is known by that has been read before: a container's programs are asked about at each of its starts, in a file system
+/// with a number of its own. Nobody chooses the time of a file's last change.
+fn mark(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let changed = Duration::new(meta.ctime().try_into().ok()?, meta.ctime_nsec().try_into().ok()?);
+    let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + changed).ok()?;
+    let times = format!("{:x}-{:x}-{:x}", changed.as_nanos(), meta.mtime(), meta.mtime_nsec());
+    (age > UNCERTAIN).then(|| format!("{:x}-{:x}-{times}", meta.ino(), meta.len()))
+}
+
 /// The same of a file that is open; empty as well where it cannot be read or kept, for then its system calls trap.
 pub fn table_of(cache: &Cache, file: &File) -> Vec<u8> {
+    let files = format!("sites-files-{}", unilith_rewrite::VERSION);
+    let mark = mark(file);
+    let known = mark.as_ref().and_then(|mark| fs::read(cache.folder().join(&files).join(mark)).ok());
+    if let Some(table) = known.filter(|table| table.is_empty() || api_sites::Sites::parse(table).is_some()) {
+        return table;
+    }
+    let table = read_and_scan(cache, file);
+    if let Some(mark) = mark {
+        // Without it the file is read again.
+        let _ = cache.put(&files, &mark, &table);
+    }
+    table
+}
+
+fn read_and_scan(cache: &Cache, file: &File) -> Vec<u8> {
     const MAGIC: &[u8] = b"\x7fELF";
     let mut bytes = Vec::new();
     let mut file = file.take(MAX_FILE);
@@ -59,6 +89,13 @@ mod tests {
             api_sites::Sites::parse(&found).is_some_and(|sites| !sites.is_empty()),
             "it makes system calls"
         );
+        assert_eq!(table_of(&cache, &library()), found);
+        // Known without being read: one that is damaged is made again.
+        let files = cache.folder().join(format!("sites-files-{}", unilith_rewrite::VERSION));
+        let marks: Vec<_> = fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [mark] = &marks[..] else { panic!("the text is too young to be known by its times: {marks:?}") };
+        assert_eq!(fs::read(mark).unwrap(), found);
+        fs::write(mark, "damaged").unwrap();
         assert_eq!(table_of(&cache, &library()), found);
     }
 }
