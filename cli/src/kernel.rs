@@ -431,8 +431,7 @@ fn digest(root: &Path, features: &[&str]) -> Result<String> {
     let toolchain = fs::metadata(&cargo).map(|m| format!("{} {} {}", cargo.display(), m.len(), m.mtime()));
     add(toolchain.unwrap_or_default().as_bytes());
     let files = sources(root)?;
-    let index =
-        unilith_machine::dirs::cache()?.join("kernels").join(format!(".sources-{}", short_name(root)));
+    let index = unilith_machine::dirs::cache()?.join(format!("sources-{}/index", short_name(root)));
     for (path, contents) in files.iter().zip(index::hashes(root, &files, &index)?) {
         add(path.strip_prefix(root).unwrap_or(path).as_os_str().as_encoded_bytes());
         add(contents.as_bytes());

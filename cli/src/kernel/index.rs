@@ -57,7 +57,11 @@ pub fn hashes(root: &Path, files: &[PathBuf], index: &Path) -> Result<Vec<String
     if is_new {
         // Without it the files are read again.
         let temporary = index.with_extension(std::process::id().to_string());
-        let _ = fs::write(&temporary, new).and_then(|()| fs::rename(&temporary, index));
+        let _ = index
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&temporary, new))
+            .and_then(|()| fs::rename(&temporary, index));
     }
     Ok(hashes)
 }

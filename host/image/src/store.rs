@@ -53,7 +53,7 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("packages", &["debian/archives"]),
     ("package lists", &["debian"]),
     ("system-call tables", &["sites-"]),
-    ("kernels", &["kernels", "build-"]),
+    ("kernels", &["kernels", "build-", "sources-"]),
     ("Linux", &["linux"]),
     ("registry images", &["oci"]),
 ];
