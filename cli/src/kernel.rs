@@ -329,7 +329,7 @@ fn cargo(
     progress: &Progress,
 ) -> Result<PathBuf> {
     let target = target(root)?;
-    stale::mark(&target, root, &sources(root)?)?;
+    stale::mark(&target, root, &hashed_sources(root)?)?;
     let mut command = Command::new(repository::cargo());
     command.current_dir(root).args(what).args(["--locked", "--no-default-features"]);
     command.args(["--features", &features.join(","), "--target-dir"]).arg(&target);
@@ -430,10 +430,8 @@ fn digest(root: &Path, features: &[&str]) -> Result<String> {
     let cargo = repository::cargo();
     let toolchain = fs::metadata(&cargo).map(|m| format!("{} {} {}", cargo.display(), m.len(), m.mtime()));
     add(toolchain.unwrap_or_default().as_bytes());
-    let files = sources(root)?;
-    let index = unilith_machine::dirs::cache()?.join(format!("sources-{}/index", short_name(root)));
-    for (path, contents) in files.iter().zip(index::hashes(root, &files, &index)?) {
-        add(path.strip_prefix(root).unwrap_or(path).as_os_str().as_encoded_bytes());
+    for (path, contents) in hashed_sources(root)? {
+        add(path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes());
         add(contents.as_bytes());
     }
     Ok(name(hash))
@@ -449,6 +447,14 @@ pub fn hash<'a>(files: impl Iterator<Item = &'a [u8]>) -> String {
 /// What a hash is known by.
 fn name(hash: Sha256) -> String {
     hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect()
+}
+
+/// The files that a kernel is made from, in a fixed order, each with the hash of its contents.
+fn hashed_sources(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let files = sources(root)?;
+    let index = unilith_machine::dirs::cache()?.join(format!("sources-{}/index", short_name(root)));
+    let hashes = index::hashes(root, &files, &index)?;
+    Ok(files.into_iter().zip(hashes).collect())
 }
 
 /// The files that a kernel is made from, in a fixed order.

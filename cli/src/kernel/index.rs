@@ -9,47 +9,32 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
 };
-
-/// A file that was changed so shortly before it was hashed may change again without another time: file systems count them in
-/// steps, of two seconds at most.
-const UNCERTAIN: Duration = Duration::from_secs(2);
+use unilith_image::mark;
 
 /// The hash of each of the files, which are below `root`, in their order. `index` is what the last call knew of them; a new one takes its
 /// place when there is more to know.
 pub fn hashes(root: &Path, files: &[PathBuf], index: &Path) -> Result<Vec<String>> {
     // Whatever cannot be read or parsed is of no file.
     let text = fs::read_to_string(index).unwrap_or_default();
-    let known: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(' ')).map(swap).collect();
-    let certain = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let certain = certain.saturating_sub(UNCERTAIN);
-    let certain = (certain.as_secs().cast_signed(), i64::from(certain.subsec_nanos()));
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let known: HashMap<&str, &str> = lines.map(|(hash, stamp)| (stamp, hash)).collect();
     let mut new = String::new();
     let mut is_new = false;
     let mut hashes = Vec::with_capacity(files.len());
     for path in files {
         let meta = fs::metadata(path).map_err(file("read", path))?;
-        let (seconds, nanoseconds) = (meta.ctime(), meta.ctime_nsec());
-        let is_certain = (seconds, nanoseconds) < certain;
         let name = path.strip_prefix(root).unwrap_or(path).display();
-        let stamp = format!(
-            "{} {} {} {}.{} {seconds}.{nanoseconds} {name}",
-            meta.dev(),
-            meta.ino(),
-            meta.len(),
-            meta.mtime(),
-            meta.mtime_nsec(),
-        );
-        let hash = match known.get(&*stamp) {
+        let stamp = mark(&meta).map(|mark| format!("{} {mark} {name}", meta.dev()));
+        let hash = match stamp.as_ref().and_then(|stamp| known.get(&**stamp)) {
             Some(hash) => (*hash).to_string(),
             None => {
                 let contents = fs::read(path).map_err(file("read", path))?;
-                is_new |= is_certain;
+                is_new |= stamp.is_some();
                 super::name(Sha256::new().chain_update(contents))
             }
         };
-        if is_certain {
+        if let Some(stamp) = stamp {
             new.push_str(&format!("{hash} {stamp}\n"));
         }
         hashes.push(hash);
@@ -66,14 +51,10 @@ pub fn hashes(root: &Path, files: &[PathBuf], index: &Path) -> Result<Vec<String
     Ok(hashes)
 }
 
-fn swap<'a>((hash, stamp): (&'a str, &'a str)) -> (&'a str, &'a str) {
-    (stamp, hash)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
+    use std::{fs::File, time::Duration};
 
     #[test]
     fn what_changed_is_hashed_again_and_what_did_not_is_not_read() {
@@ -87,7 +68,7 @@ mod tests {
         assert!(!index.exists(), "files of this moment may change without another time");
 
         // The change of a file's status cannot be put back in time, so the test waits for it to be old.
-        std::thread::sleep(UNCERTAIN + Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(hashes(root, &files, &index).unwrap(), first);
         let text = fs::read_to_string(&index).unwrap();
         fs::write(&index, text.replace(&first[1], "of-nothing")).unwrap();

@@ -5,7 +5,6 @@
 //! being newer is given the time of now.
 
 use crate::fault::{Result, file};
-use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
     fs::{self, File},
@@ -19,11 +18,11 @@ pub const KNOWN: &str = "kernel-sources";
 /// Where cargo puts what it builds of kernels, by profile.
 pub const BUILT: [&str; 2] = ["kernel", "kernel-process"];
 
-/// Makes cargo see which of `sources` have other contents than at the last call for this build directory, where their times
+/// Makes cargo see which of `sources`, each with the hash of its contents, have other contents than at the last call for this build directory, where their times
 /// do not tell it.
 ///
 /// Call it before cargo, with nobody else building. Without a record all of them count as changed, if anything was built.
-pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
+pub fn mark(target: &Path, root: &Path, sources: &[(PathBuf, String)]) -> Result<()> {
     let record = target.join(KNOWN);
     let text = fs::read_to_string(&record).unwrap_or_default();
     let known: HashMap<&str, &str> =
@@ -37,11 +36,9 @@ pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
     let now = SystemTime::now();
     let mut new = String::new();
     let mut is_foreign = false;
-    for path in sources {
-        let contents = fs::read(path).map_err(file("read", path))?;
-        let hash = super::name(Sha256::new().chain_update(contents));
+    for (path, hash) in sources {
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
-        let same = known.get(&*name) == Some(&&*hash);
+        let same = known.get(&*name) == Some(&&**hash);
         if built && !same && !is_newer(path)? {
             match File::open(path).and_then(|f| f.set_modified(now)) {
                 // A checkout of another user's: its files cannot be told newer.
@@ -80,6 +77,10 @@ mod tests {
         let age = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
         fs::create_dir_all(target.join(BUILT[0])).unwrap();
         let sources = [write("same.rs", "a"), write("changed.rs", "b")];
+        let mark = |target: &Path, root: &Path, sources: &[PathBuf]| {
+            let hashes = super::super::index::hashes(root, sources, &root.join("index"))?;
+            super::mark(target, root, &sources.iter().cloned().zip(hashes).collect::<Vec<_>>())
+        };
         mark(&target, root, &sources).unwrap();
         assert!(sources.iter().all(|path| age(path) > old), "nothing was known");
         write("same.rs", "a");

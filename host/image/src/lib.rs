@@ -30,6 +30,7 @@ mod layers;
 mod libraries;
 mod maintainer;
 mod manifest;
+mod mark;
 mod pattern;
 mod request;
 mod service;
@@ -49,6 +50,7 @@ pub use generate::{MAX_BYTES as MAX_PRINTED, Runner};
 pub use manifest::{
     Build, Libc, Libraries, Library, Manifest, Port, Ready, Size, State, Works, signal_number,
 };
+pub use mark::mark;
 pub use request::{
     Base, Image, ImageConfig, ImageHealth, Linked, Progress, Pull, Puller, Quiet, Reference, Request, Stored,
 };

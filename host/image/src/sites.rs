@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tables of system-call sites (`api-sites`), found once for each file that was ever seen.
 
-use crate::{Cache, Result, cache::digest};
+use crate::{Cache, Result, cache::digest, mark::mark};
 use std::{
     fs::{self, File},
     io::Read,
-    os::unix::fs::MetadataExt,
-    time::{Duration, SystemTime},
 };
 
 /// Files that are longer are no programs anybody has; reading one must not take the memory of who asks.
@@ -17,7 +15,7 @@ pub fn table(cache: &Cache, bytes: &[u8]) -> Result<Vec<u8>> {
     let folder = format!("sites-{}", unilith_rewrite::VERSION);
     let name = digest(bytes);
     if let Ok(known) = fs::read(cache.folder().join(&folder).join(&name))
-        && (known.is_empty() || api_sites::Sites::parse(&known).is_some())
+        && is_table(&known)
     {
         return Ok(known);
     }
@@ -28,25 +26,18 @@ pub fn table(cache: &Cache, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(table)
 }
 
-/// A file that was changed so shortly ago may change again without another time.
-const UNCERTAIN: Duration = Duration::from_secs(2);
-
-/// What a file is known by that has been read before: a container's programs are asked about at each of its starts, in a file system
-/// with a number of its own. Nobody chooses the time of a file's last change.
-fn mark(file: &File) -> Option<String> {
-    let meta = file.metadata().ok()?;
-    let changed = Duration::new(meta.ctime().try_into().ok()?, meta.ctime_nsec().try_into().ok()?);
-    let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + changed).ok()?;
-    let times = format!("{:x}-{:x}-{:x}", changed.as_nanos(), meta.mtime(), meta.mtime_nsec());
-    (age > UNCERTAIN).then(|| format!("{:x}-{:x}-{times}", meta.ino(), meta.len()))
+/// What was kept is not damaged.
+fn is_table(kept: &[u8]) -> bool {
+    kept.is_empty() || api_sites::Sites::parse(kept).is_some()
 }
 
 /// The same of a file that is open; empty as well where it cannot be read or kept, for then its system calls trap.
 pub fn table_of(cache: &Cache, file: &File) -> Vec<u8> {
     let files = format!("sites-files-{}", unilith_rewrite::VERSION);
-    let mark = mark(file);
+    // A container's programs are asked about at each of its starts, in a file system with a number of its own.
+    let mark = file.metadata().ok().and_then(|meta| mark(&meta));
     let known = mark.as_ref().and_then(|mark| fs::read(cache.folder().join(&files).join(mark)).ok());
-    if let Some(table) = known.filter(|table| table.is_empty() || api_sites::Sites::parse(table).is_some()) {
+    if let Some(table) = known.filter(|table| is_table(table)) {
         return table;
     }
     let table = read_and_scan(cache, file);

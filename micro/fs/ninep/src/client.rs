@@ -540,9 +540,7 @@ impl Client {
         fid.now_live();
         Ok((fid, qid))
     }
-}
 
-impl Client {
     /// The handle of what has a name in a directory, or of the handle's own file, the number by which its changes are told, and its
     /// attributes as `read` has them.
     pub fn look<T>(
@@ -551,35 +549,35 @@ impl Client {
         name: Option<&[u8]>,
         read: impl Fn(&mut Reply<'_>) -> Result<T>,
     ) -> Result<(Fid, Option<i32>, T)> {
-        loop {
+        self.with_room(|| {
             let fid = self.new_fid();
             let request = with_name(self.request(kind::LOOK).fid(from).fid(&fid), name);
-            match self.call(request, |r| Ok((r.u32()?.cast_signed(), read(r)?))) {
-                Ok((watch, seen)) => {
-                    fid.now_live();
-                    return Ok((fid, (watch >= 0).then_some(watch), seen));
-                }
+            let (watch, seen) = self.call(request, |r| Ok((r.u32()?.cast_signed(), read(r)?)))?;
+            fid.now_live();
+            Ok((fid, (watch >= 0).then_some(watch), seen))
+        })
+    }
+
+    /// Asks for a handle, again with fewer that are kept here where the server has no descriptor left.
+    fn with_room<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match ask() {
                 Err(ENFILE) if self.make_room() => {}
-                Err(e) => return Err(e),
+                answer => return answer,
             }
         }
     }
 
     /// A handle that is open with `flags`, of what has a name in a directory or of the handle's own file.
     pub fn open(self: &Arc<Client>, from: &Fid, name: Option<&[u8]>, flags: u32) -> Result<(Fid, Qid)> {
-        loop {
+        self.with_room(|| {
             let mut fid = self.new_fid();
             fid.is_written = flags & ACCESS_MODE != 0;
             let request = with_name(self.request(kind::OPEN).fid(from).fid(&fid).u32(flags), name);
-            match self.call(request, |r| r.qid()) {
-                Ok(qid) => {
-                    fid.now_live();
-                    return Ok((fid, qid));
-                }
-                Err(ENFILE) if self.make_room() => {}
-                Err(e) => return Err(e),
-            }
-        }
+            let qid = self.call(request, |r| r.qid())?;
+            fid.now_live();
+            Ok((fid, qid))
+        })
     }
 }
 

@@ -165,33 +165,36 @@ fn has_room(count: usize) -> bool {
 /// What a name in a directory leads to.
 pub enum Entry {
     Nothing,
-    /// No directory. `is_sure`: all of its attributes are told here. `target`: where a symbolic link leads, if that is known.
-    /// `version`: no other one ever had it, so that whoever finds it again knows that the file has not changed.
-    File {
-        stat: Stat,
-        is_sure: bool,
-        target: Option<Arc<[u8]>>,
-        version: u64,
-    },
+    /// No directory.
+    File(KnownFile),
     Directory(Weak<Node>),
 }
 
+/// What is known of a file that is no directory.
+pub struct KnownFile {
+    pub stat: Stat,
+    /// All of its attributes are told here.
+    pub is_sure: bool,
+    /// Where a symbolic link leads, if that is known.
+    pub target: Option<Arc<[u8]>>,
+    /// No other state ever had it, so that whoever finds it again knows that the file has not changed.
+    pub version: u64,
+}
+
+impl KnownFile {
+    pub fn new(stat: Stat, target: Option<Arc<[u8]>>) -> KnownFile {
+        KnownFile { stat, is_sure: stat.links == 1, target, version: new_version() }
+    }
+}
+
 impl Entry {
-    /// What attributes say of what is no directory.
-    pub fn of(stat: Stat) -> Entry {
-        Entry::with_target(stat, None)
+    /// What is known of a file of that name.
+    pub fn file(&self) -> Option<&KnownFile> {
+        if let Entry::File(file) = self { Some(file) } else { None }
     }
 
-    /// As [`Entry::of`], of a link.
-    pub fn with_target(stat: Stat, target: Option<Arc<[u8]>>) -> Entry {
-        Entry::File { stat, is_sure: stat.links == 1, target, version: new_version() }
-    }
-
-    /// The name leads to the same file, whose attributes or data are others.
-    fn changes(&mut self) {
-        if let Entry::File { is_sure, version, .. } = self {
-            (*is_sure, *version) = (false, new_version());
-        }
+    fn file_mut(&mut self) -> Option<&mut KnownFile> {
+        if let Entry::File(file) = self { Some(file) } else { None }
     }
 }
 
@@ -255,8 +258,8 @@ impl Known {
     /// The file of this name has other attributes, and nothing tells of that.
     pub fn file_changes(&mut self, name: &[u8]) {
         self.changes += 1;
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.changes();
+        if let Some(file) = self.entries.get_mut(name).and_then(Entry::file_mut) {
+            (file.is_sure, file.version) = (false, new_version());
         }
     }
 
@@ -334,16 +337,26 @@ impl Node {
         self.known.lock().entries.get(name).and_then(read)
     }
 
-    pub(crate) fn keep_entry(&self, name: &[u8], entry: Entry, mark: Mark) {
-        let mut own = Vec::new();
-        if !has_room(1) || own.reserve_exact_fallibly(name.len()).is_err() {
+    /// `mark`: of when it was asked what the names lead to.
+    pub(crate) fn keep_entries(&self, entries: Vec<(Vec<u8>, Entry)>, mark: Mark) {
+        if !has_room(entries.len()) {
             return;
         }
-        own.extend_from_slice(name);
         refresh();
         let mut known = self.known.lock();
-        if known.is_as(mark) && known.entries.insert(own, entry).is_none() {
-            ENTRIES.fetch_add(1, Relaxed);
+        if known.is_as(mark) {
+            let before = known.entries.len();
+            entries.into_iter().for_each(|(name, entry)| drop(known.entries.insert(name, entry)));
+            ENTRIES.fetch_add(known.entries.len() - before, Relaxed);
+        }
+    }
+
+    pub(crate) fn keep_entry(&self, name: &[u8], entry: Entry, mark: Mark) {
+        let (mut own, mut one) = (Vec::new(), Vec::new());
+        if own.reserve_exact_fallibly(name.len()).is_ok() && one.reserve_exact_fallibly(1).is_ok() {
+            own.extend_from_slice(name);
+            one.push((own, entry));
+            self.keep_entries(one, mark);
         }
     }
 
@@ -352,10 +365,10 @@ impl Node {
         refresh();
         let mut known = self.known.lock();
         if known.is_as(mark)
-            && let Some(Entry::File { stat, is_sure, .. }) = known.entries.get_mut(name)
-            && stat.inode == new.inode
+            && let Some(file) = known.entries.get_mut(name).and_then(Entry::file_mut)
+            && file.stat.inode == new.inode
         {
-            (*stat, *is_sure) = (new, new.links == 1);
+            (file.stat, file.is_sure) = (new, new.links == 1);
         }
     }
 

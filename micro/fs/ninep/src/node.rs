@@ -3,7 +3,7 @@
 
 use crate::client::{Client, Fid};
 use crate::file::NineFile;
-use crate::known::{self, Entry, Known, refresh};
+use crate::known::{self, Entry, Known, KnownFile, refresh};
 use crate::nameless::Nameless;
 use crate::pages::NinePages;
 use crate::wire::{Qid, Reply, kind};
@@ -14,6 +14,8 @@ use api_fs::{DirEntry, File, FileType, Inode, NAME_MAX, SetAttr, Stat, StatFs, T
 use api_lock::SpinLock;
 use core::any::Any;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+mod told;
 
 /// P9_GETATTR_BASIC.
 const GETATTR_BASIC: u64 = 0x7ff;
@@ -83,10 +85,7 @@ fn found(
     strangers: Option<u64>,
     is_root: bool,
 ) -> Arc<Node> {
-    let fid = Arc::new(fid);
-    let node = Node::new(client, stat.inode, Some(stat), stat.kind, Some(fid.clone()), is_root);
-    let first = enlist(node.clone());
-    let node = if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) };
+    let node = enlist_by(client, Arc::new(fid), stat, is_root);
     if let Some(watch) = watch.filter(|_| stat.kind == FileType::Directory) {
         let mut known = node.known.lock();
         let is_new = known.watch.replace(watch) != Some(watch);
@@ -100,6 +99,13 @@ fn found(
         }
     }
     node
+}
+
+/// The inode of these attributes, found by this handle: the one that others use already, or a new one.
+fn enlist_by(client: &Arc<Client>, fid: Arc<Fid>, stat: Stat, is_root: bool) -> Arc<Node> {
+    let node = Node::new(client, stat, Some(fid.clone()), is_root);
+    let first = enlist(node.clone());
+    if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) }
 }
 
 /// The inode of that number: the one that others use already, or this one.
@@ -129,10 +135,8 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
     if let Some(known) = known {
         return Ok(known.found_by(fid));
     }
-    let stat = get_attr(client, &fid)?;
-    let node = Node::new(client, qid.path, Some(stat), stat.kind, Some(fid.clone()), false);
-    let first = enlist(node.clone());
-    Ok(if Arc::ptr_eq(&first, &node) { node } else { first.found_by(fid) })
+    let stat = Stat { inode: qid.path, ..get_attr(client, &fid)? };
+    Ok(enlist_by(client, fid, stat, false))
 }
 
 fn get_attr(client: &Client, fid: &Fid) -> Result<Stat> {
@@ -181,25 +185,18 @@ fn time(r: &mut Reply<'_>) -> Result<Timespec> {
 }
 
 impl Node {
-    fn new(
-        client: &Arc<Client>,
-        path: u64,
-        last: Option<Stat>,
-        kind: FileType,
-        fid: Option<Arc<Fid>>,
-        is_root: bool,
-    ) -> Arc<Node> {
+    fn new(client: &Arc<Client>, stat: Stat, fid: Option<Arc<Fid>>, is_root: bool) -> Arc<Node> {
         Arc::new_cyclic(|this| Node {
             this: this.clone(),
             client: client.clone(),
-            path,
-            kind,
+            path: stat.inode,
+            kind: stat.kind,
             fid: SpinLock::new(fid),
             place: SpinLock::new(None),
             known: SpinLock::default(),
             is_root,
             listing: SpinLock::new(None),
-            last: SpinLock::new(last),
+            last: SpinLock::new(Some(stat)),
             nameless: Nameless::default(),
             write_hint: AtomicU8::new(0),
             open_files: AtomicUsize::new(0),
@@ -280,78 +277,6 @@ impl Node {
             Ok(_) | Err(ENOENT) => self.without_name(),
             Err(e) => Err(e),
         }
-    }
-
-    /// Where a symbolic link is known to lead.
-    fn known_target(&self) -> Option<Arc<[u8]>> {
-        let (directory, name) = self.place()?;
-        directory.with_entry(&name, |entry| match entry {
-            Entry::File { stat, target, .. } if stat.inode == self.path => target.clone(),
-            _ => None,
-        })
-    }
-
-    /// The state of the file's data, for as long as nobody changes it; `None`: it is not told when that happens.
-    pub(crate) fn version(&self) -> Option<u64> {
-        let (directory, name) = self.place()?;
-        directory.with_entry(&name, |entry| match entry {
-            Entry::File { stat, is_sure: true, version, .. } if stat.inode == self.path => Some(*version),
-            _ => None,
-        })
-    }
-
-    pub(crate) fn path(&self) -> u64 {
-        self.path
-    }
-
-    /// Its pages, where it is mapped or they are true still.
-    pub(crate) fn live_pages(&self) -> Option<Arc<NinePages>> {
-        let pages = self.pages.lock().upgrade()?;
-        if pages.version().is_some() && pages.version() != self.version() {
-            self.client.kept.forget(self.path);
-            drop(pages);
-            return self.pages.lock().upgrade();
-        }
-        Some(pages)
-    }
-
-    /// The pages of the file, which are read by this handle where there are none yet.
-    pub(crate) fn pages_by(self: &Arc<Node>, fid: &Arc<Fid>) -> Result<Arc<NinePages>> {
-        if let Some(pages) = self.live_pages() {
-            pages.also(fid);
-            return Ok(pages);
-        }
-        let version = self.version().filter(|_| !fid.is_written());
-        let pages = NinePages::new(self.clone(), fid.clone(), self.attributes()?.size, version);
-        let first = {
-            let mut known = self.pages.lock();
-            match known.upgrade() {
-                // Another thread mapped the file while this one waited for its size: all mappings show the same pages.
-                Some(first) => first,
-                None => {
-                    *known = Arc::downgrade(&pages);
-                    drop(known);
-                    if version.is_some() {
-                        self.client.kept.keep(&pages);
-                    }
-                    return Ok(pages);
-                }
-            }
-        };
-        first.also(fid);
-        Ok(first)
-    }
-
-    /// What is known without asking.
-    fn sure_attributes(&self) -> Option<Stat> {
-        if self.kind == FileType::Directory {
-            return self.known_stat();
-        }
-        let (directory, name) = self.place()?;
-        directory.with_entry(&name, |entry| match entry {
-            Entry::File { stat, is_sure: true, .. } if stat.inode == self.path => Some(*stat),
-            _ => None,
-        })
     }
 
     /// What the server says of the file that its handle leads to.
@@ -455,174 +380,6 @@ impl Node {
         }
         let (fid, qid) = self.client.walk(&*self.fid()?, Some(name))?;
         node(&self.client, fid, qid.ok_or(EIO)?)
-    }
-
-    /// What a name is known to lead to.
-    fn known_child(&self, name: &[u8]) -> Option<Result<Arc<Node>>> {
-        enum Way {
-            Nowhere,
-            File(Stat),
-            Directory(Arc<Node>),
-        }
-        let way = self.with_entry(name, |entry| match entry {
-            Entry::Nothing => Some(Way::Nowhere),
-            Entry::File { stat, .. } => Some(Way::File(*stat)),
-            Entry::Directory(node) => node.upgrade().map(Way::Directory),
-        })?;
-        Some(match way {
-            Way::Nowhere => Err(ENOENT),
-            Way::Directory(node) => Ok(node),
-            Way::File(stat) => {
-                if self.known.lock().is_listed {
-                    self.client.looks_at_listed(true);
-                }
-                let node = Node::new(&self.client, stat.inode, Some(stat), stat.kind, None, false);
-                let node = enlist(node);
-                self.is_place_of(&node, name);
-                Ok(node)
-            }
-        })
-    }
-
-    /// A file was found by this name here.
-    fn is_place_of(&self, node: &Node, name: &[u8]) {
-        let before = node.place.lock().replace((self.this.clone(), name.into()));
-        drop(before);
-    }
-
-    /// A handle leads to it, so that the server keeps the file.
-    fn is_held(&self) -> bool {
-        self.fid.lock().is_some()
-    }
-
-    /// The name by which it was found is known to lead to it still.
-    fn has_its_place(&self) -> bool {
-        let Some((directory, name)) = self.place() else { return false };
-        let inode = directory.with_entry(&name, |entry| match entry {
-            Entry::File { stat, .. } => Some(stat.inode),
-            _ => None,
-        });
-        inode == Some(self.path)
-    }
-
-    /// Where it was found last, if anybody uses that directory still.
-    fn place(&self) -> Option<(Arc<Node>, Arc<[u8]>)> {
-        let (directory, name) = self.place.lock().clone()?;
-        Some((directory.upgrade()?, name))
-    }
-
-    /// Asks the server what a name leads to.
-    fn look(&self, name: &[u8]) -> Result<Arc<Node>> {
-        let own = self.fid()?;
-        let mark = self.mark();
-        let asked = self.client.look(&own, Some(name), |r| {
-            let stat = read_attributes(&self.client, r)?;
-            let target = if stat.kind == FileType::Symlink { Some(Arc::from(r.string()?)) } else { None };
-            Ok((stat, target))
-        });
-        let (fid, watch, (stat, target)) = match asked {
-            Ok(answer) => answer,
-            Err(ENOENT) => {
-                self.keep_entry(name, Entry::Nothing, mark);
-                return Err(ENOENT);
-            }
-            Err(e) => return Err(e),
-        };
-        let node = found(&self.client, fid, watch, stat, mark.strangers(), false);
-        if stat.kind == FileType::Directory {
-            self.client.remember(&node);
-            self.keep_entry(name, Entry::Directory(Arc::downgrade(&node)), mark);
-        } else {
-            if self.known.lock().is_listed {
-                self.client.looks_at_listed(false);
-            }
-            self.is_place_of(&node, name);
-            self.keep_entry(name, Entry::with_target(stat, target), mark);
-        }
-        Ok(node)
-    }
-
-    /// A listing, from what is known or in as few messages as it takes.
-    fn list_at_once(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
-        if let Some(list) = self.known_listing() {
-            let start = match from {
-                0 => Some(0),
-                _ => list.iter().position(|entry| entry.next == from).map(|at| at + 1),
-            };
-            if let Some(start) = start {
-                return Ok(list[start..].iter().take(most).cloned().collect());
-            }
-        }
-        let (own, mark) = (self.fid()?, self.mark());
-        let with_attributes = self.client.wants_attributes();
-        let mut all = Vec::new();
-        let mut files = Vec::new();
-        let mut offset = from;
-        let is_whole = loop {
-            let count = self.client.io_limit();
-            let request = self.client.request(kind::LIST).fid(&own).u64(offset).u32(count);
-            let request = request.u8(with_attributes.into());
-            let before = offset;
-            let is_last = self.client.call_for_data(request, count + 1, |r| {
-                let (is_last, length) = (r.u8()? != 0, r.u32()?);
-                if length > count {
-                    return Err(EIO);
-                }
-                let mut entries = Reply(r.take(length as usize)?);
-                while !entries.0.is_empty() {
-                    let (next, entry) = read_entry(&mut entries)?;
-                    offset = next;
-                    let has_attributes = with_attributes && entries.u8()? != 0;
-                    let stat = if has_attributes {
-                        Some(read_attributes(&self.client, &mut entries)?)
-                    } else {
-                        None
-                    };
-                    let Some(entry) = entry else { continue };
-                    if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
-                        files.push((entry.name.clone(), stat));
-                    }
-                    all.push(entry);
-                }
-                Ok(is_last)
-            })?;
-            if is_last {
-                break from == 0;
-            }
-            if all.len() >= most {
-                break false;
-            }
-            // A server that does not move on would be asked for ever.
-            if offset == before {
-                return Err(EIO);
-            }
-        };
-        for (name, stat) in files {
-            self.keep_entry(&name, Entry::of(stat), mark);
-        }
-        let out = all.iter().take(most).cloned().collect();
-        if is_whole {
-            self.keep_listing(all, mark);
-            self.known.lock().is_listed = true;
-        }
-        Ok(out)
-    }
-
-    /// The file of this name is about to have it no more: whoever uses it needs a handle that does not go by it.
-    fn settle(&self, name: &[u8]) {
-        if !self.client.is_extended() {
-            return;
-        }
-        let inode = self.with_entry(name, |entry| match entry {
-            Entry::File { stat, .. } => Some(stat.inode),
-            _ => None,
-        });
-        let used = inode.and_then(|inode| self.client.nodes.lock().get(&inode).and_then(Weak::upgrade));
-        if let Some(used) = used {
-            // Where there is none, the name has gone already.
-            let _ = used.fid();
-            self.client.kept.forget(used.path);
-        }
     }
 
     /// The value of an attribute, or with an empty name the list of names.

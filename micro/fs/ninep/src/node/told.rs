@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names, attributes, listings and pages at a server of ours: what is known, or asked for in its own messages.
+
+use super::*;
+
+impl Node {
+    /// What is known of this file where it was found.
+    fn with_known<T>(&self, read: impl FnOnce(&KnownFile) -> Option<T>) -> Option<T> {
+        let (directory, name) = self.place()?;
+        directory.with_entry(&name, |entry| {
+            entry.file().filter(|file| file.stat.inode == self.path).and_then(read)
+        })
+    }
+
+    /// Where a symbolic link is known to lead.
+    pub(super) fn known_target(&self) -> Option<Arc<[u8]>> {
+        self.with_known(|file| file.target.clone())
+    }
+
+    /// The state of the file's data, for as long as nobody changes it; `None`: it is not told when that happens.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.with_known(|file| file.is_sure.then_some(file.version))
+    }
+
+    pub(crate) fn path(&self) -> u64 {
+        self.path
+    }
+
+    /// Its pages, where it is mapped or they are true still.
+    pub(crate) fn live_pages(&self) -> Option<Arc<NinePages>> {
+        let pages = self.pages.lock().upgrade()?;
+        if pages.version().is_some() && pages.version() != self.version() {
+            self.client.kept.forget(self.path);
+            drop(pages);
+            return self.pages.lock().upgrade();
+        }
+        Some(pages)
+    }
+
+    /// The pages of the file, which are read by this handle where there are none yet.
+    pub(crate) fn pages_by(self: &Arc<Node>, fid: &Arc<Fid>) -> Result<Arc<NinePages>> {
+        if let Some(pages) = self.live_pages() {
+            pages.also(fid);
+            return Ok(pages);
+        }
+        let version = self.version().filter(|_| !fid.is_written());
+        let pages = NinePages::new(self.clone(), fid.clone(), self.attributes()?.size, version);
+        let first = {
+            let mut known = self.pages.lock();
+            match known.upgrade() {
+                // Another thread mapped the file while this one waited for its size: all mappings show the same pages.
+                Some(first) => first,
+                None => {
+                    *known = Arc::downgrade(&pages);
+                    drop(known);
+                    if version.is_some() {
+                        self.client.kept.keep(&pages);
+                    }
+                    return Ok(pages);
+                }
+            }
+        };
+        first.also(fid);
+        Ok(first)
+    }
+
+    /// What is known without asking.
+    pub(super) fn sure_attributes(&self) -> Option<Stat> {
+        match self.kind {
+            FileType::Directory => self.known_stat(),
+            _ => self.with_known(|file| file.is_sure.then_some(file.stat)),
+        }
+    }
+
+    /// What a name is known to lead to.
+    pub(super) fn known_child(&self, name: &[u8]) -> Option<Result<Arc<Node>>> {
+        enum Way {
+            Nowhere,
+            File(Stat),
+            Directory(Arc<Node>),
+        }
+        let way = self.with_entry(name, |entry| match entry {
+            Entry::Nothing => Some(Way::Nowhere),
+            Entry::File(file) => Some(Way::File(file.stat)),
+            Entry::Directory(node) => node.upgrade().map(Way::Directory),
+        })?;
+        Some(match way {
+            Way::Nowhere => Err(ENOENT),
+            Way::Directory(node) => Ok(node),
+            Way::File(stat) => {
+                if self.known.lock().is_listed {
+                    self.client.looks_at_listed(true);
+                }
+                let node = Node::new(&self.client, stat, None, false);
+                let node = enlist(node);
+                self.is_place_of(&node, name);
+                Ok(node)
+            }
+        })
+    }
+
+    /// A file was found by this name here.
+    fn is_place_of(&self, node: &Node, name: &[u8]) {
+        let before = node.place.lock().replace((self.this.clone(), name.into()));
+        drop(before);
+    }
+
+    /// A handle leads to it, so that the server keeps the file.
+    pub(super) fn is_held(&self) -> bool {
+        self.fid.lock().is_some()
+    }
+
+    /// The name by which it was found is known to lead to it still.
+    pub(super) fn has_its_place(&self) -> bool {
+        self.with_known(|_| Some(())).is_some()
+    }
+
+    /// Where it was found last, if anybody uses that directory still.
+    pub(super) fn place(&self) -> Option<(Arc<Node>, Arc<[u8]>)> {
+        let (directory, name) = self.place.lock().clone()?;
+        Some((directory.upgrade()?, name))
+    }
+
+    /// Asks the server what a name leads to.
+    pub(super) fn look(&self, name: &[u8]) -> Result<Arc<Node>> {
+        let own = self.fid()?;
+        let mark = self.mark();
+        let asked = self.client.look(&own, Some(name), |r| {
+            let stat = read_attributes(&self.client, r)?;
+            let target = if stat.kind == FileType::Symlink { Some(Arc::from(r.string()?)) } else { None };
+            Ok((stat, target))
+        });
+        let (fid, watch, (stat, target)) = match asked {
+            Ok(answer) => answer,
+            Err(ENOENT) => {
+                self.keep_entry(name, Entry::Nothing, mark);
+                return Err(ENOENT);
+            }
+            Err(e) => return Err(e),
+        };
+        let node = found(&self.client, fid, watch, stat, mark.strangers(), false);
+        if stat.kind == FileType::Directory {
+            self.client.remember(&node);
+            self.keep_entry(name, Entry::Directory(Arc::downgrade(&node)), mark);
+        } else {
+            if self.known.lock().is_listed {
+                self.client.looks_at_listed(false);
+            }
+            self.is_place_of(&node, name);
+            self.keep_entry(name, Entry::File(KnownFile::new(stat, target)), mark);
+        }
+        Ok(node)
+    }
+
+    /// A listing, from what is known or in as few messages as it takes.
+    pub(super) fn list_at_once(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        if let Some(list) = self.known_listing() {
+            let start = match from {
+                0 => Some(0),
+                _ => list.iter().position(|entry| entry.next == from).map(|at| at + 1),
+            };
+            if let Some(start) = start {
+                return Ok(list[start..].iter().take(most).cloned().collect());
+            }
+        }
+        let (own, mark) = (self.fid()?, self.mark());
+        let with_attributes = self.client.wants_attributes();
+        let mut all = Vec::new();
+        let mut files = Vec::new();
+        let mut offset = from;
+        let is_whole = loop {
+            let count = self.client.io_limit();
+            let request = self.client.request(kind::LIST).fid(&own).u64(offset).u32(count);
+            let request = request.u8(with_attributes.into());
+            let before = offset;
+            let is_last = self.client.call_for_data(request, count + 1, |r| {
+                let (is_last, length) = (r.u8()? != 0, r.u32()?);
+                if length > count {
+                    return Err(EIO);
+                }
+                let mut entries = Reply(r.take(length as usize)?);
+                while !entries.0.is_empty() {
+                    let (next, entry) = read_entry(&mut entries)?;
+                    offset = next;
+                    let has_attributes = with_attributes && entries.u8()? != 0;
+                    let stat = if has_attributes {
+                        Some(read_attributes(&self.client, &mut entries)?)
+                    } else {
+                        None
+                    };
+                    let Some(entry) = entry else { continue };
+                    if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
+                        files.push((entry.name.clone(), Entry::File(KnownFile::new(stat, None))));
+                    }
+                    all.push(entry);
+                }
+                Ok(is_last)
+            })?;
+            if is_last {
+                break from == 0;
+            }
+            if all.len() >= most {
+                break false;
+            }
+            // A server that does not move on would be asked for ever.
+            if offset == before {
+                return Err(EIO);
+            }
+        };
+        self.keep_entries(files, mark);
+        let out = all.iter().take(most).cloned().collect();
+        if is_whole {
+            self.keep_listing(all, mark);
+            self.known.lock().is_listed = true;
+        }
+        Ok(out)
+    }
+
+    /// The file of this name is about to have it no more: whoever uses it needs a handle that does not go by it.
+    pub(super) fn settle(&self, name: &[u8]) {
+        if !self.client.is_extended() {
+            return;
+        }
+        let inode = self.with_entry(name, |entry| entry.file().map(|file| file.stat.inode));
+        let used = inode.and_then(|inode| self.client.nodes.lock().get(&inode).and_then(Weak::upgrade));
+        if let Some(used) = used {
+            // Where there is none, the name has gone already.
+            let _ = used.fid();
+            self.client.kept.forget(used.path);
+        }
+    }
+}
