@@ -6,12 +6,12 @@ use libfuzzer_sys::fuzz_target;
 use std::fs;
 use std::sync::Arc;
 use unilith_ninep::server::Server;
-use unilith_ninep::{Access, Export};
+use unilith_ninep::{Access, Export, Limits};
 
 /// Length, kind, tag.
 const HEADER: usize = 7;
 /// So many files may be open.
-const DESCRIPTORS: usize = 64;
+const LIMITS: Limits = Limits { descriptors: 64, given: 8 };
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(folder) = tempfile::tempdir() else { return };
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     let Ok(export) = Export::open(&tree, Access::All) else { return };
-    let mut server = Server::new(DESCRIPTORS);
+    let mut server = Server::new(LIMITS);
     assert!(server.add(b"", Arc::new(export)));
     let mut out = Vec::new();
     let mut rest = bytes;

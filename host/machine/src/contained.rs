@@ -31,8 +31,8 @@ use std::{
 
 /// The user and group the process has in its own namespace, and on the host where root started it: `nobody`.
 const NOBODY: u32 = 65534;
-/// Descriptors the process may have: those it is given, and a few that its kernel makes at its start.
-const MAX_DESCRIPTORS: u64 = 256;
+/// Descriptors the process may have: those it begins with, a few that its kernel makes at its start, and files of its volumes.
+const MAX_DESCRIPTORS: u64 = 256 + crate::descriptors::MAX_GIVEN as u64;
 /// Private memory it may write, in bytes: its variables and the stacks its processors start on. All other memory is a file's.
 const MAX_PRIVATE: u64 = 16 << 20;
 /// The stack it starts on, in bytes; most of it is the arguments'.

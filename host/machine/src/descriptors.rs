@@ -13,6 +13,9 @@ const MAX_EXCHANGES: usize = 1024;
 /// Descriptors of all volumes together.
 const MAX_IN_VOLUMES: usize = 128 << 10;
 
+/// Files of its volumes that a machine that is a process is given, of all together.
+pub const MAX_GIVEN: usize = 1024;
+
 /// What each part of a supervisor may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -20,6 +23,8 @@ pub struct Shares {
     pub exchanges: usize,
     /// Descriptors of each volume.
     pub volume: usize,
+    /// Files of each that a machine that is a process is given.
+    pub given: usize,
 }
 
 impl Shares {
@@ -39,7 +44,13 @@ impl Shares {
             connections: (network / 8 * 3).clamp(1, MAX_CONNECTIONS),
             exchanges: (network / 4).clamp(1, MAX_EXCHANGES),
             volume: (files.min(MAX_IN_VOLUMES) / volumes.max(1)).max(2),
+            given: MAX_GIVEN / volumes.max(1),
         }
+    }
+
+    /// What a machine may have of a volume.
+    pub fn volume(self) -> unilith_ninep::Limits {
+        unilith_ninep::Limits { descriptors: self.volume, given: self.given }
     }
 
     pub fn of_proxy(self) -> proxy::Limits {
@@ -61,6 +72,6 @@ mod tests {
         }
         assert!(Shares::of(1024, 1).connections >= 100, "{:?}", Shares::of(1024, 1));
         // As few as that are of no use, but none would be a division of nothing.
-        assert_eq!(Shares::of(10, 0), Shares { connections: 1, exchanges: 1, volume: 2 });
+        assert_eq!(Shares::of(10, 0), Shares { connections: 1, exchanges: 1, volume: 2, given: MAX_GIVEN });
     }
 }

@@ -35,7 +35,7 @@ use std::{
     sync::Arc,
     thread,
 };
-use unilith_ninep::{Access, Export, Forest, SiteTables, Watches};
+use unilith_ninep::{Access, Export, Forest, Limits, SiteTables, Watches};
 
 /// A machine's process that was started.
 pub struct Engine {
@@ -289,19 +289,20 @@ fn process(
     if let Some(watches) = &watches {
         hand(watches.queue(), "changes=", "");
     }
-    let volume = |v: &Mount| export(&v.host, v.export(), files.sites.clone(), shares.volume, watches.clone());
+    let volume =
+        |v: &Mount| export(&v.host, v.export(), files.sites.clone(), shares.volume(), watches.clone());
     let volumes = spec.volumes.iter().map(volume);
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {
         hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
     }
-    let pod = files.pod.iter().map(|forest| plant(forest, shares.volume, watches.clone()));
+    let pod = files.pod.iter().map(|forest| plant(forest, shares.volume(), watches.clone()));
     let pod = pod.collect::<Result<Vec<_>, _>>()?;
     for (n, forest) in pod.iter().enumerate() {
         hand(forest.as_fd(), &format!("9p={}:", pod_tag(n)), "");
     }
     let plain = |overlay: &Overlay| {
-        export(overlay.files, Export::open(overlay.files, Access::PlainFiles), None, shares.volume, None)
+        export(overlay.files, Export::open(overlay.files, Access::PlainFiles), None, shares.volume(), None)
     };
     let files = overlay.as_ref().map(plain).transpose()?;
     if let (Some(overlay), Some(files)) = (&overlay, &files) {
@@ -343,7 +344,7 @@ fn export(
     folder: &Path,
     opened: std::io::Result<Export>,
     sites: Option<SiteTables>,
-    descriptors: usize,
+    limits: Limits,
     watches: Option<Arc<Watches>>,
 ) -> Result<UnixStream, MachineError> {
     let export = opened.map_err(MachineError::file("cannot open the volume", folder))?;
@@ -351,7 +352,7 @@ fn export(
     let (mine, its) = pair()?;
     let folder = folder.to_path_buf();
     thread::spawn(move || {
-        if let Err(error) = unilith_ninep::serve(export, mine, descriptors, watches) {
+        if let Err(error) = unilith_ninep::serve(export, mine, limits, watches) {
             eprintln!("unilith: the volume {} is no longer served: {error}", folder.display());
         }
     });
@@ -359,15 +360,11 @@ fn export(
 }
 
 /// Serves a pod's files from a thread of its own; the machine's end.
-fn plant(
-    forest: &Forest,
-    descriptors: usize,
-    watches: Option<Arc<Watches>>,
-) -> Result<UnixStream, MachineError> {
+fn plant(forest: &Forest, limits: Limits, watches: Option<Arc<Watches>>) -> Result<UnixStream, MachineError> {
     let (mine, its) = pair()?;
     let forest = forest.clone();
     thread::spawn(move || {
-        if let Err(error) = forest.serve(mine, descriptors, watches) {
+        if let Err(error) = forest.serve(mine, limits, watches) {
             eprintln!("unilith: the files of the pod's containers are no longer served: {error}");
         }
     });

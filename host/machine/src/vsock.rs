@@ -22,7 +22,7 @@ use std::{
     thread,
     time::Duration,
 };
-use unilith_ninep::Export;
+use unilith_ninep::{Export, Limits};
 use unilith_overlay::socket;
 
 /// The monitor's socket in the machine's directory, where monitors are started.
@@ -166,7 +166,7 @@ impl<'a> Ports<'a> {
 fn serve_files(port: Port, monitor: &OwnedFd, export: Export, descriptors: usize) -> io::Result<()> {
     let Some(machine) = port.accept(monitor)? else { return Ok(()) };
     drop(port);
-    unilith_ninep::serve(export, machine, descriptors, None)
+    unilith_ninep::serve(export, machine, Limits { descriptors, given: 0 }, None)
 }
 
 /// Connects the machine's first connection with the line; there is no second one.

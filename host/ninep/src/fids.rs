@@ -2,6 +2,7 @@
 //! The client's handles.
 
 use crate::{
+    Limits,
     export::{Export, MAX_ATTRIBUTE},
     watches::Watched,
 };
@@ -42,11 +43,13 @@ pub struct Fid {
     pub opened: Opened,
     /// Of a directory: the client is told what changes in it.
     pub watched: Option<Watched>,
+    /// The client was given the open file, to read and write it by itself.
+    pub is_given: bool,
 }
 
 impl Fid {
     pub fn new(export: Arc<Export>, path: OwnedFd) -> Fid {
-        Fid { export, path, opened: Opened::No, watched: None }
+        Fid { export, path, opened: Opened::No, watched: None, is_given: false }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -68,11 +71,13 @@ struct Cost {
     descriptors: usize,
     /// Of attributes, as long as they are or are to be.
     bytes: usize,
+    /// Files that the client has itself.
+    given: usize,
 }
 
 impl Fid {
     fn cost(&self) -> Cost {
-        Cost { descriptors: 1, bytes: 0 } + self.opened.cost()
+        Cost { descriptors: 1, given: self.is_given.into(), ..Cost::default() } + self.opened.cost()
     }
 }
 
@@ -80,9 +85,9 @@ impl Opened {
     fn cost(&self) -> Cost {
         match self {
             Opened::No => Cost::default(),
-            Opened::File(_) | Opened::Directory(_) => Cost { descriptors: 1, bytes: 0 },
-            Opened::Attribute(value) => Cost { descriptors: 0, bytes: value.len() },
-            Opened::NewAttribute { name, size, .. } => Cost { descriptors: 0, bytes: name.len() + size },
+            Opened::File(_) | Opened::Directory(_) => Cost { descriptors: 1, ..Cost::default() },
+            Opened::Attribute(value) => Cost { bytes: value.len(), ..Cost::default() },
+            Opened::NewAttribute { name, size, .. } => Cost { bytes: name.len() + size, ..Cost::default() },
         }
     }
 }
@@ -91,7 +96,11 @@ impl std::ops::Add for Cost {
     type Output = Cost;
 
     fn add(self, other: Cost) -> Cost {
-        Cost { descriptors: self.descriptors + other.descriptors, bytes: self.bytes + other.bytes }
+        Cost {
+            descriptors: self.descriptors + other.descriptors,
+            bytes: self.bytes + other.bytes,
+            given: self.given + other.given,
+        }
     }
 }
 
@@ -103,9 +112,10 @@ pub struct Fids {
 }
 
 impl Fids {
-    /// `descriptors`: how many the client may have.
-    pub fn new(descriptors: usize) -> Fids {
-        let limits = Cost { descriptors, bytes: MAX_ATTRIBUTE_BYTES };
+    /// What the client may have.
+    pub fn new(limits: Limits) -> Fids {
+        let Limits { descriptors, given } = limits;
+        let limits = Cost { descriptors, bytes: MAX_ATTRIBUTE_BYTES, given };
         Fids { all: HashMap::new(), taken: Cost::default(), limits }
     }
 
@@ -116,13 +126,29 @@ impl Fids {
     /// The room for more, if there is.
     fn with(&self, more: Cost) -> Result<Cost> {
         let sum = self.taken + more;
-        let fits = sum.descriptors <= self.limits.descriptors && sum.bytes <= self.limits.bytes;
+        let limits = self.limits;
+        let fits =
+            sum.descriptors <= limits.descriptors && sum.bytes <= limits.bytes && sum.given <= limits.given;
         if fits { Ok(sum) } else { Err(Errno::NFILE) }
     }
 
     fn give_back(&mut self, cost: Cost) {
         self.taken.descriptors -= cost.descriptors;
         self.taken.bytes -= cost.bytes;
+        self.taken.given -= cost.given;
+    }
+
+    /// The client may have another file itself.
+    pub fn can_give(&self) -> bool {
+        self.taken.given < self.limits.given
+    }
+
+    /// The client does not have this one after all.
+    pub fn is_not_given(&mut self, number: u32) {
+        if let Some(fid) = self.all.get_mut(&number) {
+            self.taken.given -= usize::from(fid.is_given);
+            fid.is_given = false;
+        }
     }
 
     /// The number must be free.

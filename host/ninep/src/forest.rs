@@ -2,7 +2,7 @@
 //! A server whose trees come and go while its client runs. A tree that goes takes along everything that the client has open in it,
 //! so that whoever mounted it on the host can unmount it.
 
-use crate::{Export, Watches, converse, server::Server};
+use crate::{Export, Limits, Watches, converse, server::Server};
 use std::{
     io,
     os::unix::net::UnixStream,
@@ -27,7 +27,7 @@ impl Default for Forest {
 
 impl Forest {
     pub fn new() -> Forest {
-        Forest(Arc::new(Mutex::new(Server::new(0))))
+        Forest(Arc::new(Mutex::new(Server::new(Limits::default()))))
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -46,15 +46,10 @@ impl Forest {
     }
 
     /// Serves the client until it hangs up, as [`serve`](crate::serve).
-    pub fn serve(
-        &self,
-        stream: UnixStream,
-        descriptors: usize,
-        watches: Option<Arc<Watches>>,
-    ) -> io::Result<()> {
-        self.server().begin(descriptors);
+    pub fn serve(&self, stream: UnixStream, limits: Limits, watches: Option<Arc<Watches>>) -> io::Result<()> {
+        self.server().begin(limits);
         self.server().watch(watches);
-        let result = converse(stream, |message, answer| self.server().answer(message, answer));
+        let result = converse(stream, |serve| serve(&mut self.server()));
         self.server().close();
         result
     }

@@ -11,7 +11,11 @@
 //! read-only export refuses every message that changes something (`EROFS`). An export of plain files ([`Access`]) refuses links
 //! and special files as well (`EPERM`): for a directory in which programs of the host follow names.
 //!
-//! **Bounds.** A client's handles take no more descriptors than its server allows, their attributes no more than a mebibyte.
+//! **Gifts.** A client that is a process of this host is given the files that it opens (`SCM_RIGHTS`), as a bind mount would let it: by
+//! the descriptor it can do what it could ask for, for the server opened it as its export and its flags allow, and only regular files of
+//! file systems whose calls wait for nobody but a disk.
+//!
+//! **Bounds.** A client has no more than its server allows ([`Limits`]), its attributes take no more than a mebibyte.
 //!
 //! **Ownership** is as with a bind mount: files belong to whom the machine's program says where the server may do that
 //! (root), and to the server's user otherwise. Where the machine's users are others on the host ([`ids`]), each is translated.
@@ -34,11 +38,13 @@ pub use watches::Watches;
 
 use rustix::{
     io::Errno,
-    net::{RecvFlags, recv},
+    net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg},
 };
+use server::{Gift, Server};
 use std::{
-    io::{self, Read, Write},
-    os::unix::net::UnixStream,
+    io::{self, IoSlice, Read, Write},
+    mem::MaybeUninit,
+    os::{fd::AsFd, unix::net::UnixStream},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -46,24 +52,33 @@ use std::{
 /// Largest message: 256 KiB of data and what is around it.
 pub const MAX_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
 
-/// Serves one client until it hangs up. A client that breaks the framing is hung up on; one that wants more than this many
-/// `descriptors` of this process for its handles is told `ENFILE`.
+/// What a client may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Descriptors of this process for its handles: more is `ENFILE`.
+    pub descriptors: usize,
+    /// Open files that it is given itself, for as long as its handle of them lives: beyond that, and where they cannot be given, it reads
+    /// and writes them through the server. A client that keeps a file for longer keeps it from being unmounted, and no more.
+    pub given: usize,
+}
+
+/// Serves one client until it hangs up. A client that breaks the framing is hung up on.
 pub fn serve(
     export: Export,
     stream: UnixStream,
-    descriptors: usize,
+    limits: Limits,
     watches: Option<Arc<Watches>>,
 ) -> io::Result<()> {
-    let mut server = server::Server::new(descriptors);
+    let mut server = Server::new(limits);
     server.watch(watches);
     // Who has one tree to attach to gives no name.
     server.add(b"", Arc::new(export));
-    converse(stream, |message, answer| server.answer(message, answer))
+    converse(stream, |serve| serve(&mut server))
 }
 
 /// A machine that ends while it is answered leaves what it does not read: that is an end as well.
-fn converse(stream: UnixStream, serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
-    match answer_all(stream, serve) {
+fn converse(stream: UnixStream, with_server: impl FnMut(&mut dyn FnMut(&mut Server))) -> io::Result<()> {
+    match answer_all(stream, with_server) {
         Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Ok(()),
         result => result,
     }
@@ -75,7 +90,10 @@ const AWAKE: Duration = Duration::from_micros(30);
 /// What is read at a time.
 const CHUNK: usize = 64 << 10;
 
-fn answer_all(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
+fn answer_all(
+    mut stream: UnixStream,
+    mut with_server: impl FnMut(&mut dyn FnMut(&mut Server)),
+) -> io::Result<()> {
     let (mut input, mut answer) = (Vec::new(), Vec::new());
     let mut chunk = vec![0; CHUNK];
     let mut is_quick = false;
@@ -87,8 +105,12 @@ fn answer_all(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let Some(message) = rest.get(..size as usize - 4) else { break };
-            serve(message, &mut answer);
-            stream.write_all(&answer)?;
+            let mut sent = Ok(0);
+            with_server(&mut |server| {
+                let gift = server.answer(message, &mut answer);
+                sent = gift.map_or(Ok(0), |gift| give(&stream, gift, server, &mut answer));
+            });
+            stream.write_all(&answer[sent?..])?;
             at += size as usize;
         }
         input.drain(..at);
@@ -98,6 +120,26 @@ fn answer_all(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)
             0 if input.is_empty() => return Ok(()),
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             _ => input.extend_from_slice(&chunk[..length]),
+        }
+    }
+}
+
+/// Sends an answer with the file that goes with it, which is then as good as received; how much of it was sent. Where the host refuses
+/// that, nothing is, and the answer says so.
+fn give(stream: &UnixStream, gift: Gift, server: &mut Server, answer: &mut [u8]) -> io::Result<usize> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let files = [gift.file.as_fd()];
+    loop {
+        let mut with = SendAncillaryBuffer::new(&mut room);
+        with.push(SendAncillaryMessage::ScmRights(&files));
+        match sendmsg(stream, &[IoSlice::new(answer)], &mut with, SendFlags::NOSIGNAL) {
+            Ok(sent) => return Ok(sent),
+            Err(Errno::INTR) => {}
+            Err(error @ (Errno::PIPE | Errno::CONNRESET)) => return Err(error.into()),
+            Err(_) => {
+                server.keeps(&gift, answer);
+                return Ok(0);
+            }
         }
     }
 }

@@ -2,10 +2,10 @@
 //! One client's requests, one function each.
 
 use crate::{
-    MAX_MESSAGE,
+    Limits, MAX_MESSAGE,
     export::{Export, MAX_ATTRIBUTE, SITES},
     fids::{Fid, Fids, Opened},
-    watches::{Watched, Watches},
+    watches::{Watched, Watches, is_of_this_host},
     wire::{Answer, HEADER, IO_HEADER, Qid, Request, kind},
 };
 use rustix::{
@@ -44,6 +44,13 @@ const SET_MTIME_TO: u32 = 0x100;
 const LOCK_SUCCESS: u8 = 0;
 const UNLOCKED: u8 = 2;
 
+/// A file that goes with an answer.
+pub struct Gift {
+    pub file: OwnedFd,
+    /// The client's handle of it.
+    fid: u32,
+}
+
 /// One client and its handles.
 pub struct Server {
     /// By the names that a client attaches to them by.
@@ -55,9 +62,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// `descriptors`: how many of this process the client may have.
-    pub fn new(descriptors: usize) -> Server {
-        Server { trees: HashMap::new(), fids: Fids::new(descriptors), most: LEAST_MESSAGE, watches: None }
+    pub fn new(limits: Limits) -> Server {
+        Server { trees: HashMap::new(), fids: Fids::new(limits), most: LEAST_MESSAGE, watches: None }
     }
 
     /// Lets the client hear of changes in the directories that it looks at.
@@ -81,9 +87,9 @@ impl Server {
         }
     }
 
-    /// Another client begins, which may have this many descriptors.
-    pub fn begin(&mut self, descriptors: usize) {
-        self.fids = Fids::new(descriptors);
+    /// Another client begins.
+    pub fn begin(&mut self, limits: Limits) {
+        self.fids = Fids::new(limits);
     }
 
     /// The client is gone.
@@ -91,17 +97,25 @@ impl Server {
         self.fids.clear();
     }
 
-    /// Answers a message, given without its size.
-    pub fn answer(&mut self, message: &[u8], out: &mut Vec<u8>) {
+    /// Answers a message, given without its size; what is to go with the answer.
+    pub fn answer(&mut self, message: &[u8], out: &mut Vec<u8>) -> Option<Gift> {
         let mut request = Request(message);
         let (kind, tag) = (request.u8().unwrap_or(0), request.u16().unwrap_or(0));
         let mut answer = Answer::begin(out, kind, tag);
-        match self.dispatch(kind, &mut request, &mut answer) {
-            Ok(()) => answer.end(),
+        let gift = match kind {
+            kind::OPEN => self.open_by_name(&mut request, &mut answer),
+            _ => self.dispatch(kind, &mut request, &mut answer).map(|()| None),
+        };
+        match gift {
+            Ok(gift) => {
+                answer.end();
+                gift
+            }
             Err(error) => {
                 let mut answer = Answer::begin(out, kind::LERROR, tag);
                 answer.u32(error.raw_os_error() as u32);
                 answer.end();
+                None
             }
         }
     }
@@ -140,7 +154,6 @@ impl Server {
             kind::GETLOCK => self.get_lock(r, out),
             kind::LOOK => self.look(r, out),
             kind::LIST => self.list(r, out),
-            kind::OPEN => self.open_by_name(r, out),
             kind::CLUNKS => {
                 for _ in 0..r.u16()? {
                     // As with Tclunk: whatever the answer, the handle is gone.
@@ -296,17 +309,32 @@ impl Server {
         self.fids.add(to, fid)
     }
 
-    /// Opens a file, or what has a name in a directory, by a new handle.
-    fn open_by_name(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+    /// The gift that [`Server::answer`] answered last did not go. Corrects the answer that is to go without it.
+    pub fn keeps(&mut self, gift: &Gift, answer: &mut [u8]) {
+        self.fids.is_not_given(gift.fid);
+        // The last byte of an Ropen.
+        answer.last_mut().into_iter().for_each(|is_given| *is_given = 0);
+    }
+
+    /// Opens a file, or what has a name in a directory, by a new handle. Behind the qid a byte says whether the file goes with it, for the
+    /// client to read and write by itself: where all of it is this host's, so that no call waits for anybody but a disk.
+    fn open_by_name(&mut self, r: &mut Request, out: &mut Answer) -> Result<Option<Gift>> {
         let (from, to, flags, count) = (r.u32()?, r.u32()?, r.u32()?, r.u16()?);
         let mut fid = self.at(from, count, r)?;
         let stat = fid.export.stat(&fid.path)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Errno::NXIO);
         }
-        fid.opened = Opened::File(File::from(fid.export.open_again(fid.fd(), flags)?));
-        out.qid(fid.export.qid(&stat));
-        self.fids.add(to, fid)
+        let file = fid.export.open_again(fid.fd(), flags)?;
+        let mut gift = None;
+        if self.fids.can_give() && is_of_this_host(&file) {
+            gift = file.try_clone().ok().map(|file| Gift { file, fid: to });
+        }
+        fid.is_given = gift.is_some();
+        fid.opened = Opened::File(File::from(file));
+        out.qid(fid.export.qid(&stat)).u8(gift.is_some().into());
+        self.fids.add(to, fid)?;
+        Ok(gift)
     }
 
     /// As Treaddir, of a directory that need not be open, and with a byte in front that says whether nothing is left. With attributes

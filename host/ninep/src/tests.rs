@@ -2,9 +2,9 @@
 //! A client of raw messages, so that it can send what a good one never would.
 
 use crate::{
-    Access, Export, Watches,
+    Access, Export, Limits, Watches,
     export::MAX_ATTRIBUTE,
-    server::Server,
+    server::{Gift, Server},
     wire::{HEADER, kind},
 };
 use rustix::io::Errno;
@@ -14,18 +14,21 @@ use tempfile::TempDir;
 const ROOT: u32 = 1;
 /// What the client may have of this process.
 const DESCRIPTORS: usize = 200;
+const LIMITS: Limits = Limits { descriptors: DESCRIPTORS, given: 3 };
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 const O_TRUNC: u32 = 0o1000;
 
 struct Client {
     server: Server,
+    /// What came with the last answer.
+    gift: Option<Gift>,
     folder: TempDir,
 }
 
 /// Of one tree without a name.
 fn server(folder: &Path, access: Access) -> Server {
-    let mut server = Server::new(DESCRIPTORS);
+    let mut server = Server::new(LIMITS);
     assert!(server.add(b"", Arc::new(Export::open(folder, access).unwrap())));
     server
 }
@@ -69,7 +72,7 @@ impl Client {
         fs::create_dir(&shared).unwrap();
         fs::write(folder.path().join("secret"), "secret").unwrap();
         let server = server(&shared, access);
-        let mut client = Client { server, folder };
+        let mut client = Client { server, gift: None, folder };
         client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
         client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
         client
@@ -82,7 +85,7 @@ impl Client {
     /// The body of the answer.
     fn ask(&mut self, kind: u8, fields: &[Field]) -> Result<Vec<u8>, Errno> {
         let mut out = Vec::new();
-        self.server.answer(&message(kind, fields), &mut out);
+        self.gift = self.server.answer(&message(kind, fields), &mut out);
         assert_eq!(u32::from_le_bytes(out[..4].try_into().unwrap()) as usize, out.len());
         assert_eq!(&out[5..HEADER], [7, 0]);
         if out[4] == kind::LERROR + 1 {
@@ -244,8 +247,11 @@ fn devices_are_neither_made_nor_opened_and_fifos_do_not_block() {
     }
     c.ask(kind::MKNOD, &[Word(ROOT), Text("p"), Word(0o010_600), Word(0), Word(0), Word(0)]).unwrap();
     assert_eq!(c.open(2, "p", 0), Err(Errno::NXIO));
-    let mut devices =
-        Client { server: server(Path::new("/dev"), Access::All), folder: tempfile::tempdir().unwrap() };
+    let mut devices = Client {
+        server: server(Path::new("/dev"), Access::All),
+        gift: None,
+        folder: tempfile::tempdir().unwrap(),
+    };
     devices.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
     assert_eq!(devices.open(2, "null", O_RDWR), Err(Errno::NXIO));
 }
@@ -746,7 +752,7 @@ fn users_of_a_machine_that_are_others_on_the_host_are_translated_both_ways() {
     let map = |outside| Map(vec![Extent { inside: 0, outside, count: 1000 }]);
     let ids = Ids { users: map(100_000), groups: map(200_000) };
     let export = Export::open(&shared, Access::All).unwrap().with_ids(Some(ids));
-    client.server = Server::new(DESCRIPTORS);
+    client.server = Server::new(LIMITS);
     assert!(client.server.add(b"", Arc::new(export)));
     client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
     client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
@@ -765,4 +771,45 @@ fn users_of_a_machine_that_are_others_on_the_host_are_translated_both_ways() {
     client.ask(kind::SETATTR, &give(9)).unwrap();
     assert_eq!(of_host("own"), (100_009, 200_008));
     assert_eq!(client.ask(kind::SETATTR, &give(1000)).unwrap_err(), Errno::INVAL, "beyond the map");
+}
+
+#[test]
+fn files_are_given_as_they_were_opened_and_no_more_of_them_than_the_client_may_have() {
+    use std::os::unix::fs::FileExt;
+    let mut client = Client::new(false);
+    fs::write(client.path("file"), "text").unwrap();
+    let ask = |client: &mut Client, fid: u32, flags: u32| {
+        let answer =
+            client.ask(kind::OPEN, &[Word(ROOT), Word(fid), Word(flags), Half(1), Text("file")]).unwrap();
+        let gift = client.gift.take().map(|gift| fs::File::from(gift.file));
+        assert_eq!(answer[answer.len() - 1] == 1, gift.is_some(), "the answer says so");
+        gift
+    };
+    let read = ask(&mut client, 2, 0).unwrap();
+    let mut bytes = [0; 4];
+    read.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"text");
+    assert!(read.write_at(b"x", 0).is_err() && read.set_len(0).is_err(), "it was opened for reading");
+    ask(&mut client, 3, O_RDWR).unwrap().write_all_at(b"TE", 0).unwrap();
+    assert_eq!(fs::read(client.path("file")).unwrap(), b"TExt");
+    assert!(ask(&mut client, 4, 0).is_some() && ask(&mut client, 5, 0).is_none(), "three at most");
+    // One that could not be sent is not the client's.
+    client.ask(kind::CLUNK, &[Word(4)]).unwrap();
+    let mut out = Vec::new();
+    let open = message(kind::OPEN, &[Word(ROOT), Word(4), Word(0), Half(1), Text("file")]);
+    let gift = client.server.answer(&open, &mut out).unwrap();
+    client.server.keeps(&gift, &mut out);
+    assert_eq!(out.last(), Some(&0));
+    assert!(ask(&mut client, 6, 0).is_some() && ask(&mut client, 7, 0).is_none());
+    // The handle works all the same, and one that is given back makes room.
+    assert_eq!(client.ask(kind::READ, &[Word(4), Long(0), Word(9)]).unwrap()[4..], *b"TExt");
+    client.ask(kind::CLUNKS, &[Half(2), Word(2), Word(4)]).unwrap();
+    assert!(ask(&mut client, 8, 0).is_some() && ask(&mut client, 9, 0).is_none());
+    // What cannot be opened is not given.
+    let mut client = Client::new(true);
+    fs::write(client.path("file"), "text").unwrap();
+    let wants = [Word(ROOT), Word(2), Word(O_RDWR), Half(1), Text("file")];
+    assert_eq!(client.ask(kind::OPEN, &wants).unwrap_err(), Errno::ROFS);
+    assert!(client.gift.is_none());
+    assert!(ask(&mut client, 2, 0).unwrap().write_at(b"x", 0).is_err());
 }

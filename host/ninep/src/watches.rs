@@ -73,9 +73,8 @@ impl Watches {
     /// Watches a directory. `None`: its changes cannot be told, or there are too many watches.
     pub fn add(self: &Arc<Watches>, directory: &OwnedFd) -> Option<Watched> {
         use inotify::WatchFlags as W;
-        let is_told = fs::fstatfs(directory).is_ok_and(|of| TOLD.contains(&(of.f_type as u32)));
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_told || handles.len() >= MAX_WATCHES {
+        if !is_of_this_host(directory) || handles.len() >= MAX_WATCHES {
             return None;
         }
         let names = W::CREATE | W::DELETE | W::MOVED_FROM | W::MOVED_TO | W::DELETE_SELF | W::MOVE_SELF;
@@ -84,6 +83,11 @@ impl Watches {
         *handles.entry(number).or_default() += 1;
         Some(Watched { of: self.clone(), number })
     }
+}
+
+/// The file is one of this kernel's own.
+pub fn is_of_this_host(file: &OwnedFd) -> bool {
+    fs::fstatfs(file).is_ok_and(|of| TOLD.contains(&(of.f_type as u32)))
 }
 
 impl Watched {

@@ -2,13 +2,13 @@
 //! A block device that is a file of the host, behind `api-blockdev`: each request is one call of the host when it is submitted, from
 //! or to the pages that the caller holds, and its completion waits to be taken.
 
+use crate::pieces::pieces;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use api_alloc::Reserve;
 use api_blockdev::{BlockDevice, Completion, Info, MAX_REQUEST, Operation, QUEUE, Request, SECTOR};
 use api_lock::SpinLock;
-use api_mem::Gather;
 use api_sched::DeferredWork;
 use plat_process::Disk as Given;
 use plat_process::host::{self, IoVec};
@@ -29,21 +29,6 @@ pub fn start(given: Given) -> Result<Arc<Disk>> {
     let sectors = host::size(given.fd)? / SECTOR as u64;
     let info = Info { sectors, sector_size: SECTOR, read_only: given.read_only, largest: MAX_REQUEST };
     Ok(Arc::new(Disk { fd: given.fd, info, done: SpinLock::new(done) }))
-}
-
-/// The pieces of `memory` behind its first `skip` bytes; how many.
-fn pieces(memory: &Gather, skip: usize, to: &mut [IoVec; MAX_PIECES]) -> usize {
-    let (mut at, end) = (memory.offset + skip, memory.offset + memory.length);
-    let mut count = 0;
-    while at < end && count < MAX_PIECES {
-        let Some(frame) = memory.frames.get(at / PAGE_SIZE) else { break };
-        let (start, length) = (at % PAGE_SIZE, (PAGE_SIZE - at % PAGE_SIZE).min(end - at));
-        // Inside the page.
-        to[count] = IoVec { base: frame.bytes().wrapping_add(start), length };
-        count += 1;
-        at += length;
-    }
-    count
 }
 
 impl Disk {

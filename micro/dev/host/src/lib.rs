@@ -11,6 +11,8 @@ extern crate std;
 
 pub mod block;
 pub mod frames;
+mod given;
 pub mod line;
 pub mod net;
 pub mod ninep;
+mod pieces;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! 9p over a stream socket: requests and replies as they are, each with its length in front (9P2000: `size[4]`), many in
-//! flight, matched by their tags.
+//! flight, matched by their tags. With some replies comes the descriptor of the file that the server opened ([`crate::given`]).
 
+use crate::given::{Descriptor, File, Pace};
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
+use api_mem::PageFrame;
 use api_sched::{DeferredWork, DeferredWorkSlot, Waiter};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ordered::Map;
 use plat_process::Watch;
-use plat_process::host;
+use plat_process::host::{self, Received};
 
 /// Bytes of size, type and tag.
 const HEADER: usize = 7;
@@ -24,6 +27,8 @@ const MAX_MESSAGE: usize = 512 << 10;
 /// A request on its way.
 struct Pending {
     reply: Vec<u8>,
+    /// The descriptor that came with it.
+    given: Option<Descriptor>,
     done: bool,
     waiter: Arc<dyn Waiter>,
 }
@@ -35,6 +40,10 @@ struct State {
     buffer: Box<[u8]>,
     /// Requests, or the rest of one, that the socket did not take yet.
     output: Vec<u8>,
+    /// Descriptors that came, of replies that have not come wholly.
+    given: VecDeque<Descriptor>,
+    /// One was lost on its way: which reply the others belong to cannot be said.
+    has_lost: bool,
     broken: bool,
 }
 
@@ -45,7 +54,12 @@ pub struct Channel {
     state: SpinLock<State>,
     /// The last reply came so soon that the next one is waited for awake.
     is_quick: AtomicBool,
+    hold: Hold,
+    pace: Arc<Pace>,
 }
+
+/// The pages of the program's memory from an address on, to be written or only read.
+pub type Hold = fn(address: u64, length: usize, is_written: bool) -> Vec<PageFrame>;
 
 /// How long a reply is waited for awake: the host takes longer to let a processor sleep and wake it than most answers take.
 const AWAKE_NS: u64 = 40_000;
@@ -56,7 +70,7 @@ static CHANNELS: SpinLock<Vec<Arc<Channel>>> = SpinLock::new(Vec::new());
 static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
 
 /// Prepares the socket.
-pub fn start(fd: i32) -> Result<Arc<Channel>> {
+pub fn start(fd: i32, hold: Hold) -> Result<Arc<Channel>> {
     host::set_non_blocking(fd)?;
     let mut buffer = Vec::new();
     buffer.reserve_exact_fallibly(CHUNK).map_err(|_| ENOMEM)?;
@@ -71,12 +85,20 @@ pub fn start(fd: i32) -> Result<Arc<Channel>> {
         input: Vec::new(),
         buffer: buffer.into_boxed_slice(),
         output: Vec::new(),
+        given: VecDeque::new(),
+        has_lost: false,
         broken: false,
     };
     let watch = plat_process::watch(fd, |_| DEFERRED_WORK.raise(), 0);
     watch.arm();
-    let channel =
-        Arc::new(Channel { fd, watch, state: SpinLock::new(state), is_quick: AtomicBool::new(false) });
+    let channel = Arc::new(Channel {
+        fd,
+        watch,
+        state: SpinLock::new(state),
+        is_quick: AtomicBool::new(false),
+        hold,
+        pace: Arc::default(),
+    });
     channels.push(channel.clone());
     Ok(channel)
 }
@@ -103,15 +125,17 @@ impl State {
     /// Reads what came.
     fn pull(&mut self, fd: i32) {
         loop {
-            match host::read(fd, &mut self.buffer) {
-                Ok(0) => self.broken = true,
-                Ok(n) => {
+            match host::receive(fd, &mut self.buffer) {
+                Ok(Received { length: 0, .. }) => self.broken = true,
+                Ok(Received { length: n, given }) => {
+                    let is_all = n < self.buffer.len() && given.is_none();
+                    self.take(given);
                     if self.input.reserve_fallibly(n).is_err() {
                         self.broken = true;
                         return;
                     }
                     self.input.extend_from_slice(&self.buffer[..n]);
-                    if n == self.buffer.len() {
+                    if !is_all {
                         continue;
                     }
                 }
@@ -120,6 +144,17 @@ impl State {
                 Err(_) => self.broken = true,
             }
             return;
+        }
+    }
+
+    /// Keeps a descriptor that came, for the reply that says so.
+    fn take(&mut self, given: Option<Result<i32>>) {
+        let Some(given) = given else { return };
+        let given = given.map(Descriptor);
+        self.has_lost |= given.is_err() || self.given.try_reserve(1).is_err();
+        match given {
+            Ok(given) if !self.has_lost => self.given.push_back(given),
+            _ => self.given.clear(),
         }
     }
 
@@ -135,12 +170,14 @@ impl State {
                 break;
             }
             let Some(message) = self.input.get(at..at + length) else { break };
+            let given = if ninep::gives(message) { self.given.pop_front() } else { None };
             match self.pending.get_mut(&tag) {
                 // A reply longer than there is room for is cut: the client finds that it makes no sense.
                 Some(pending) if !pending.done => {
                     let room = pending.reply.capacity().min(length);
                     pending.reply.clear();
                     pending.reply.extend_from_slice(&message[..room]);
+                    pending.given = given;
                     pending.done = true;
                     wake.push(pending.waiter.clone());
                 }
@@ -174,14 +211,14 @@ impl Channel {
 
 impl Channel {
     /// The reply to a request, if it has come by now.
-    fn take_now(&self, tag: u16) -> Option<Vec<u8>> {
+    fn take_now(&self, tag: u16) -> Option<(Vec<u8>, Option<Descriptor>)> {
         let mut wake = Vec::new();
         let reply = {
             let mut state = self.state.lock();
             state.pull(self.fd);
             state.deliver(&mut wake);
             let is_done = state.pending.get(&tag).is_some_and(|pending| pending.done);
-            if is_done { state.pending.remove(&tag).map(|pending| pending.reply) } else { None }
+            if is_done { state.pending.remove(&tag).map(Pending::reply) } else { None }
         };
         // This thread is among them: it is awake.
         for waiter in wake {
@@ -194,8 +231,17 @@ impl Channel {
 /// How long a request waits for room in the socket before it looks again.
 const AGAIN_NS: u64 = 1_000_000;
 
-impl ninep::Transport for Channel {
-    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
+impl Pending {
+    fn reply(self) -> (Vec<u8>, Option<Descriptor>) {
+        (self.reply, self.given)
+    }
+}
+
+/// Request, reply, and the descriptor that came with it.
+type Answered = (Vec<u8>, Vec<u8>, Option<Descriptor>);
+
+impl Channel {
+    fn ask(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<Answered> {
         let Some([_, _, _, _, _, low, high]) = request.first_chunk::<HEADER>().copied() else {
             return Err(EINVAL);
         };
@@ -207,13 +253,15 @@ impl ninep::Transport for Channel {
             }
             state.output.reserve_fallibly(request.len()).map_err(|_| ENOMEM)?;
             state.output.extend_from_slice(&request);
-            state.pending.insert(tag, Pending { reply, done: false, waiter: api_sched::current() });
+            state
+                .pending
+                .insert(tag, Pending { reply, given: None, done: false, waiter: api_sched::current() });
             state.push(self.fd);
         }
         let asked = api_plat::now_ns();
         while self.is_quick.load(Ordering::Relaxed) {
-            if let Some(reply) = self.take_now(tag) {
-                return Ok((request, reply));
+            if let Some((reply, given)) = self.take_now(tag) {
+                return Ok((request, reply, given));
             }
             if api_plat::now_ns() > asked + AWAKE_NS {
                 self.is_quick.store(false, Ordering::Relaxed);
@@ -228,7 +276,8 @@ impl ninep::Transport for Channel {
                     && let Some(pending) = state.pending.remove(&tag)
                 {
                     self.is_quick.store(api_plat::now_ns() < asked + QUICK_NS, Ordering::Relaxed);
-                    return Ok((request, pending.reply));
+                    let (reply, given) = pending.reply();
+                    return Ok((request, reply, given));
                 }
                 if state.broken {
                     state.pending.remove(&tag);
@@ -240,6 +289,22 @@ impl ninep::Transport for Channel {
             }
             api_sched::park(deadline);
         }
+    }
+}
+
+impl ninep::Transport for Channel {
+    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
+        self.ask(request, reply).map(|(request, reply, _)| (request, reply))
+    }
+
+    fn call_to_open(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<ninep::OpenAnswered> {
+        let (request, reply, given) = self.ask(request, reply)?;
+        let file = |given| Box::new(File::new(given, self.pace.clone())) as Box<dyn ninep::Given>;
+        Ok((request, reply, given.map(file)))
+    }
+
+    fn hold(&self, address: u64, length: usize, is_written: bool) -> Vec<PageFrame> {
+        (self.hold)(address, length, is_written)
     }
 
     fn largest(&self) -> usize {

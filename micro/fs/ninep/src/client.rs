@@ -5,6 +5,7 @@ use crate::node::Node;
 use crate::pages::Kept;
 use crate::wire::{HEADER, Qid, Reply, Request, kind};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -46,12 +47,33 @@ pub trait Transport: Send + Sync {
         Vec::new()
     }
 
+    /// As [`Transport::call`], for an answer with which the server may give the file that it opens.
+    fn call_to_open(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<OpenAnswered> {
+        self.call(request, reply).map(|(request, reply)| (request, reply, None))
+    }
+
     /// As [`Transport::call`], with pages behind the bytes of `request` or of `reply`, which is all of it that is written
     /// but for them. Answers the whole length of the reply as well.
     fn call_direct(&self, _request: Vec<u8>, _reply: Vec<u8>, _pages: Gather) -> Result<Answered> {
         Err(EOPNOTSUPP)
     }
 }
+
+/// A file of the server's that is read and written without asking it.
+pub trait Given: Send + Sync {
+    /// Reads what can be read at once. `None`: the server is to be asked, who may wait, and knows what is wrong.
+    fn read(&self, offset: u64, to: &mut [u8]) -> Option<usize>;
+
+    fn read_pages(&self, offset: u64, to: &Gather) -> Option<usize>;
+
+    /// Writes. `None`: nothing was written, and the server is to be asked.
+    fn write(&self, offset: u64, from: &[u8]) -> Option<usize>;
+
+    fn write_pages(&self, offset: u64, from: &Gather) -> Option<usize>;
+}
+
+/// Request and reply of [`Transport::call_to_open`], and the file.
+pub type OpenAnswered = (Vec<u8>, Vec<u8>, Option<Box<dyn Given>>);
 
 /// Request and reply of [`Transport::call_direct`], and how long the reply is with its data.
 pub type Answered = (Vec<u8>, Vec<u8>, usize);
@@ -66,6 +88,8 @@ const IO_HEADER: u32 = 24;
 const LEAST_MESSAGE: u32 = 8192;
 /// Bytes of a Rread before its data; of an Rlerror, too.
 const READ_HEADER: usize = 11;
+/// Most data of one read or write of a file that the server gave: a host call with so many pages.
+pub const MAX_GIVEN: usize = 512 << 10;
 /// Most data that is copied into or out of one message: contiguous memory of the kernel.
 const MAX_COPIED: u32 = 128 << 10;
 /// Room for every answer that carries no data: the longest is a link's target.
@@ -154,11 +178,18 @@ pub struct Fid {
     is_live: AtomicBool,
     /// It is open for writing.
     is_written: bool,
+    /// What the server gave when it was opened.
+    given: Option<Box<dyn Given>>,
 }
 
 impl Fid {
     pub fn client(&self) -> &Arc<Client> {
         &self.client
+    }
+
+    /// What it stands for, to be read and written without the server.
+    pub fn given(&self) -> Option<&dyn Given> {
+        self.given.as_deref()
     }
 
     /// It is open for writing.
@@ -311,9 +342,7 @@ impl Session {
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         let (bytes, kind) = self.seal(request, tag, 0)?;
-        let mut answer = Vec::new();
-        answer.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
-        let (bytes, answer) = self.transport.call(bytes, answer)?;
+        let (bytes, answer) = self.transport.call(bytes, room_for(room)?)?;
         self.keep(bytes);
         parse(&answer, answer.len(), kind, tag, read)
     }
@@ -480,6 +509,16 @@ impl Client {
         Gather { frames, offset, length, is_written: is_reply }
     }
 
+    /// The same, for a file that the server gave.
+    pub fn hold_for_given(&self, piece: Segment, is_written: bool) -> Gather {
+        let Segment { address, length } = piece;
+        let length = length.min(MAX_GIVEN);
+        let frames = self.session.transport.hold(address, length, is_written);
+        let offset = address as usize % PAGE_SIZE;
+        let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
+        Gather { frames, offset, length, is_written }
+    }
+
     /// As [`Client::call`], with data in the program's memory.
     pub fn call_direct<T>(
         &self,
@@ -515,7 +554,7 @@ impl Client {
             fids.next += 1;
             fids.next - 1
         });
-        Fid { client: self.clone(), number, is_live: false.into(), is_written: false }
+        Fid { client: self.clone(), number, is_live: false.into(), is_written: false, given: None }
     }
 
     /// Tattach as root: the root directory of the tree that the server has under this name.
@@ -574,11 +613,37 @@ impl Client {
             let mut fid = self.new_fid();
             fid.is_written = flags & ACCESS_MODE != 0;
             let request = with_name(self.request(kind::OPEN).fid(from).fid(&fid).u32(flags), name);
-            let qid = self.call(request, |r| r.qid())?;
+            let (qid, given) = self.call_to_open(request, |r| r.qid())?;
+            fid.given = given;
             fid.now_live();
             Ok((fid, qid))
         })
     }
+
+    /// As [`Client::call`], with what the server gives.
+    fn call_to_open<T>(
+        &self,
+        request: Message<'_>,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<(T, Option<Box<dyn Given>>)> {
+        self.session.give_back();
+        let tag = self.session.new_tag()?;
+        let (bytes, kind) = self.session.seal(request, tag.number, 0)?;
+        let (bytes, answer, given) = self.session.transport.call_to_open(bytes, room_for(SMALL_REPLY)?)?;
+        self.session.keep(bytes);
+        Ok((parse(&answer, answer.len(), kind, tag.number, read)?, given))
+    }
+
+    /// A request that is not sent after all.
+    pub fn drop_request(&self, Message(Request(bytes), _): Message<'_>) {
+        self.session.keep(bytes);
+    }
+}
+
+fn room_for(length: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.reserve_exact_fallibly(length).map_err(|_| ENOMEM)?;
+    Ok(bytes)
 }
 
 /// O_ACCMODE.

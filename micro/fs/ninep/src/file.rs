@@ -7,6 +7,7 @@ use crate::pages::NinePages;
 use crate::wire::kind;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
 use api_mem::{Gather, PageSource};
@@ -60,8 +61,42 @@ fn direct(client: &Client, piece: Option<Segment>, is_reply: bool) -> Option<Gat
     Some(client.hold(piece, is_reply)).filter(|pages| large(pages.length))
 }
 
-/// Reads once from the server: at most one message.
+/// Reads so small go by the stack.
+const SMALL: usize = 4096;
+/// Most that goes by memory of the kernel at once.
+const MAX_COPIED: usize = 64 << 10;
+
+/// Reads once from a file that the server gave; `None`: the server is to be asked.
+fn read_given(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Option<Result<usize>> {
+    let given = fid.given()?;
+    if let Some(piece) = to.piece().filter(|piece| piece.length >= LEAST_DIRECT) {
+        let pages = fid.client().hold_for_given(piece, true);
+        if pages.length >= LEAST_DIRECT {
+            let n = given.read_pages(offset, &pages)?;
+            to.skip(n);
+            return Some(Ok(n));
+        }
+    }
+    let (mut small, mut large) = ([0; SMALL], Vec::new());
+    let room = to.remaining().min(MAX_COPIED);
+    let bytes = if room <= SMALL {
+        &mut small[..room]
+    } else {
+        if large.reserve_exact_fallibly(room).is_err() {
+            return Some(Err(ENOMEM));
+        }
+        large.resize(room, 0);
+        &mut large[..]
+    };
+    let n = given.read(offset, bytes)?;
+    Some(to.put_up_to_fault(&bytes[..n]))
+}
+
+/// Reads once: from what the server gave, or at most one message from the server.
 pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+    if let Some(done) = read_given(fid, offset, to) {
+        return done;
+    }
     let client = fid.client();
     let request = |count| client.request(kind::READ).fid(fid).u64(offset).u32(count);
     let check = |n: u32, count: u32| if n > count { Err(EIO) } else { Ok(n as usize) };
@@ -78,10 +113,21 @@ pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
     })
 }
 
-/// Writes once to the server: at most one message. Bytes taken from `from` and not stored are lost to it, so a short
+/// Writes once: to what the server gave, or at most one message to the server. Bytes taken from `from` and not stored are lost to it, so a short
 /// write ends the call.
 pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usize, bool)> {
     let client = fid.client();
+    if let Some(given) = fid.given()
+        && let Some(piece) = from.piece().filter(|piece| piece.length >= LEAST_DIRECT)
+    {
+        let pages = client.hold_for_given(piece, false);
+        if pages.length >= LEAST_DIRECT
+            && let Some(written) = given.write_pages(offset, &pages)
+        {
+            from.skip(written);
+            return Ok((written, written < pages.length));
+        }
+    }
     if let Some(pages) = direct(client, from.piece(), false) {
         let want = pages.length;
         let request = client.request(kind::WRITE).fid(fid).u64(offset).u32(want as u32);
@@ -97,6 +143,10 @@ pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usiz
     bytes.resize(start + want, 0);
     let n = from.take_up_to_fault(&mut bytes[start..])?;
     bytes.truncate(start + n);
+    if let Some(written) = fid.given().and_then(|given| given.write(offset, &bytes[start..])) {
+        client.drop_request(request);
+        return Ok((written.min(n), written < want));
+    }
     bytes[start - 4..start].copy_from_slice(&(n as u32).to_le_bytes());
     let written = client.call(request, |r| r.u32())? as usize;
     if written > n { Err(EIO) } else { Ok((written, written < want)) }
@@ -122,6 +172,8 @@ impl File for NineFile {
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             }
+            // What was given does not wait for anybody.
+            api_sched::cond_resched();
         }
         Ok(done)
     }
@@ -148,6 +200,7 @@ impl File for NineFile {
                     if short || n == 0 {
                         break;
                     }
+                    api_sched::cond_resched();
                 }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,

@@ -2,13 +2,14 @@
 //! The client at a server of ours, over a directory of this computer that others change.
 
 use crate::wire::kind;
-use crate::{Changes, Transport, attach, hear_of_changes};
-use abi::{Errno, Result, errno::*};
+use crate::{Changes, Gather, Given, OpenAnswered, Transport, attach, gives, hear_of_changes};
+use abi::{Errno, PAGE_SIZE, Result, errno::*};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_fs::{FileType, Inode, SetAttr, Sink, Source};
 use std::{
     format, fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::PathBuf,
     string::{String, ToString},
     sync::{Mutex, OnceLock},
@@ -16,7 +17,7 @@ use std::{
     vec::Vec,
 };
 use tempfile::TempDir;
-use unilith_ninep::{Access, Export, Watches, server::Server};
+use unilith_ninep::{Access, Export, Limits, Watches, server::Server};
 
 /// The server, answering at once.
 struct Direct {
@@ -29,8 +30,21 @@ impl Transport for Direct {
     fn call(&self, request: Vec<u8>, _reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
         let mut out = Vec::new();
         self.asked.lock().unwrap().push(request[4]);
-        self.server.lock().unwrap().answer(&request[4..], &mut out);
+        let mut server = self.server.lock().unwrap();
+        if let Some(gift) = server.answer(&request[4..], &mut out) {
+            // As a host that refuses it.
+            server.keeps(&gift, &mut out);
+        }
         Ok((request, out))
+    }
+
+    fn call_to_open(&self, request: Vec<u8>, _reply: Vec<u8>) -> Result<OpenAnswered> {
+        let mut out = Vec::new();
+        self.asked.lock().unwrap().push(request[4]);
+        let gift = self.server.lock().unwrap().answer(&request[4..], &mut out);
+        assert_eq!(gives(&out), gift.is_some());
+        let given = gift.map(|gift| Box::new(File(gift.file.into())) as Box<dyn Given>);
+        Ok((request, out, given))
     }
 
     fn largest(&self) -> usize {
@@ -39,6 +53,33 @@ impl Transport for Direct {
 
     fn is_extended(&self) -> bool {
         true
+    }
+}
+
+/// A file that the server gave.
+struct File(fs::File);
+
+impl Given for File {
+    fn read(&self, offset: u64, to: &mut [u8]) -> Option<usize> {
+        self.0.read_at(to, offset).ok()
+    }
+
+    fn read_pages(&self, offset: u64, to: &Gather) -> Option<usize> {
+        assert_eq!(to.offset, 0);
+        let mut bytes = vec![0; to.length];
+        let n = self.read(offset, &mut bytes)?;
+        for (frame, part) in to.frames.iter().zip(bytes[..n].chunks(PAGE_SIZE)) {
+            frame.write(0, part);
+        }
+        Some(n)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Option<usize> {
+        self.0.write_at(from, offset).ok()
+    }
+
+    fn write_pages(&self, _: u64, _: &Gather) -> Option<usize> {
+        unreachable!("the program has no memory here")
     }
 }
 
@@ -71,7 +112,7 @@ struct Volume {
 impl Volume {
     fn new() -> Volume {
         let folder = tempfile::tempdir().unwrap();
-        let mut server = Server::new(1000);
+        let mut server = Server::new(Limits { descriptors: 1000, given: 5 });
         server.watch(Some(watches()));
         assert!(server.add(b"", std::sync::Arc::new(Export::open(folder.path(), Access::All).unwrap())));
         let direct = Arc::new(Direct { server: Mutex::new(server), asked: Mutex::default() });

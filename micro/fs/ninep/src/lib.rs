@@ -23,8 +23,9 @@ mod pages;
 mod wire;
 
 pub use api_mem::{Gather, PageFrame};
-pub use client::{Answered, Transport};
+pub use client::{Answered, Given, MAX_GIVEN, OpenAnswered, Transport};
 pub use known::{Changes, hear_of_changes};
+pub use wire::gives;
 
 use abi::{Result, errno::ENODEV};
 use alloc::string::String;

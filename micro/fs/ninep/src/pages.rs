@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
-use api_mem::{PageFrame, PageSource};
+use api_mem::{Gather, PageFrame, PageSource};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ordered::{Map, Set};
 
@@ -164,6 +164,9 @@ impl NinePages {
             self.node.client().kept.grows();
         }
         let first = index - index % CLUSTER;
+        if let Some(frame) = self.fetch_given(first, index) {
+            return Ok(frame);
+        }
         let mut bytes = Vec::new();
         let room = (CLUSTER * PAGE) as usize;
         bytes.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
@@ -196,6 +199,28 @@ impl NinePages {
             }
         }
         wanted.ok_or(ENOMEM)
+    }
+
+    /// The same from a file that the server gave; `None`: not all that is wanted came.
+    fn fetch_given(&self, first: u64, index: u64) -> Option<PageFrame> {
+        let fids = self.fids.lock().clone();
+        let given = fids.iter().find_map(|fid| fid.given())?;
+        let start = first * PAGE;
+        let length = self.length().checked_sub(start)?.min(CLUSTER * PAGE) as usize;
+        let mut frames = Vec::new();
+        frames.reserve_exact_fallibly(CLUSTER as usize).ok()?;
+        for _ in 0..length.div_ceil(PAGE_SIZE) {
+            frames.push(PageFrame::new().ok()?);
+        }
+        let pages = Gather { frames, offset: 0, length, is_written: true };
+        if given.read_pages(start, &pages)? < length {
+            return None;
+        }
+        let mut known = self.pages.lock();
+        for (page, frame) in (first..).zip(pages.frames) {
+            known.entry(page).or_insert(frame);
+        }
+        known.get(&index).cloned()
     }
 
     /// Stores every page that a mapping may have written to.

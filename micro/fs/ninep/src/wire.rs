@@ -38,6 +38,14 @@ pub mod kind {
     pub const CLUNKS: u8 = 136;
 }
 
+/// Bytes of a qid.
+const QID: usize = 13;
+
+/// A reply with which the server gives the file that it opened: a byte behind the qid says so.
+pub fn gives(reply: &[u8]) -> bool {
+    reply.get(4) == Some(&(kind::OPEN + 1)) && reply.get(HEADER + QID) == Some(&1)
+}
+
 /// A message being written.
 pub struct Request(pub Vec<u8>);
 

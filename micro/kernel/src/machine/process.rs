@@ -26,6 +26,12 @@ fn unilith_kernel_cpu() -> ! {
     sched::start_other()
 }
 
+#[cfg(feature = "volumes")]
+fn hold(address: u64, length: usize, is_written: bool) -> alloc::vec::Vec<ninep::PageFrame> {
+    use api_mem::Access;
+    mem::current().hold(address, length, if is_written { Access::Write } else { Access::Read })
+}
+
 /// Starts what needs nobody else.
 pub fn devices() -> Devices {
     let arguments = plat_process::arguments();
@@ -35,7 +41,7 @@ pub fn devices() -> Devices {
     }
     #[cfg(feature = "volumes")]
     for (tag, fd) in arguments.iter().flat_map(|a| a.volumes).flatten() {
-        match hostdev::ninep::start(fd) {
+        match hostdev::ninep::start(fd, hold) {
             Ok(channel) => ninep::register(tag, channel),
             Err(e) => log::error!("volume {tag}: the descriptor cannot be used: {e:?}"),
         }

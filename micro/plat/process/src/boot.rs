@@ -188,11 +188,11 @@ fn make_memory(arguments: &Arguments<'_>) -> Result<Shares, &'static str> {
     template::make_private(0).map_err(|_| "the host refuses memory for a stack")?;
     let memory = memory::create(bytes, root)?;
     limit_disks(arguments).map_err(|_| "the host does not let the sizes of the disks be limited")?;
-    let socket = template::start(arguments, memory);
+    let sockets = template::start(arguments, memory);
     memory::move_variables(memory, bytes)
         .map_err(|_| "the host refuses to map the kernel's variables: is RLIMIT_AS set?")?;
     memory::note(memory, bytes, root);
-    template::note(socket);
+    template::note(sockets);
     Shares::new(memory, bytes, root)
 }
 

@@ -10,6 +10,7 @@ pub const CALLS: &[(u32, &str, &str)] = &[
         "input of the console, packets of a stream, replies of 9p servers, what they tell of changes",
     ),
     (1, "write", "output of the console, status lines, requests to 9p servers"),
+    (3, "close", "machines with volumes: a file that a 9p server gave, when nobody has it open any more"),
     (
         9,
         "mmap",
@@ -30,6 +31,7 @@ pub const CALLS: &[(u32, &str, &str)] = &[
         "madvise",
         "the kernel's view of the archive goes back to the host (MADV_DONTNEED); memory comes in large pages (MADV_COLLAPSE)",
     ),
+    (47, "recvmsg", "machines with volumes: replies of 9p servers, and files that they give (SCM_RIGHTS)"),
     (75, "fdatasync", "machines with a disk: what was written to it is on the host's storage"),
     (158, "arch_prctl", "FS base, only where the host has no FSGSBASE"),
     (
@@ -47,7 +49,8 @@ pub const CALLS: &[(u32, &str, &str)] = &[
         "one signal, to tell another processor of work, or the host process that runs of a request to stop",
     ),
     (271, "ppoll", "the wait for descriptors and deadlines"),
-    (295, "preadv", "machines with a disk: sectors of its file"),
+    (295, "preadv", "machines with a disk: sectors of its file; with volumes: data of a file that was given"),
     (296, "pwritev", "the same"),
     (324, "membarrier", "several processors: the program's own membarrier(2)"),
+    (327, "preadv2", "machines with volumes: data of a file that was given, where the host has it in memory"),
 ];

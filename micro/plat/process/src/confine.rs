@@ -2,10 +2,9 @@
 //! Giving up everything the machine does not need, before the program runs.
 
 use crate::arguments::Arguments;
-use crate::filter::{Filter, Instruction, Machine, filter};
+use crate::filter::{Filter, Instruction, Machine, Open, filter};
 use crate::{domain, host, host_processes, memory, processors, template};
 use abi::errno::EACCES;
-use core::ops::Range;
 use plat_x86::{asm, features};
 
 const PR_SET_NO_NEW_PRIVS: u64 = 38;
@@ -48,7 +47,12 @@ impl Program {
 /// Closes what is nobody's, sends the program's own system calls to the kernel, and lets the host refuse all but the calls
 /// of [`filter`]. The error is a sentence for the user.
 pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
-    close_others(arguments, &[template::socket()]);
+    let sockets = template::sockets();
+    close_others(arguments, &sockets);
+    let open = open(arguments, &sockets);
+    if let Some(first) = open.given {
+        fill_numbers(first).map_err(|_| "the host refuses descriptors: is RLIMIT_NOFILE set?")?;
+    }
     processors::start(arguments.cpus)?;
     // SAFETY: these take rights away that nothing here uses.
     unsafe {
@@ -58,14 +62,14 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
         host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])
             .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
     }
-    Program::new(&allowed(disks(arguments)))
+    Program::new(&allowed(open))
         .install(processors::several())
         .map_err(|_| "the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER")
 }
 
-/// The filter of this machine, of which nothing is shared with anybody. Its disks are given: a host process that is being made does not
+/// The filter of this machine, of which nothing is shared with anybody. Its files are told: a host process that is being made does not
 /// know them by itself.
-pub fn allowed(disks: Range<i32>) -> Filter {
+pub fn allowed(open: Open) -> Filter {
     let text = asm::text();
     let fsgsbase = features::features().fsgsbase;
     filter(&Machine {
@@ -76,14 +80,32 @@ pub fn allowed(disks: Range<i32>) -> Filter {
         by_call: !fsgsbase,
         several: processors::several().then(|| host_processes::thread(0, 0)),
         in_turns: template::is_there(),
-        disks,
+        open,
     })
 }
 
-/// From the first of the disks' descriptors to behind the last.
-pub fn disks(arguments: &Arguments<'_>) -> Range<i32> {
+/// The machine's disks, and where the numbers of files begin that servers of its volumes may give it: behind all of its own.
+pub fn open(arguments: &Arguments<'_>, sockets: &[i32]) -> Open {
     let fds = || arguments.disks.iter().flatten().map(|disk| disk.fd);
-    fds().min().unwrap_or(0)..fds().max().map_or(0, |last| last + 1)
+    let disks = fds().min().unwrap_or(0)..fds().max().map_or(0, |last| last + 1);
+    let last = own(arguments, sockets).into_iter().filter(|fd| *fd != NONE).max().unwrap_or(0);
+    Open { disks, given: has_volumes(arguments).then_some(last + 1) }
+}
+
+/// Its 9p servers may give it files.
+pub fn has_volumes(arguments: &Arguments<'_>) -> bool {
+    arguments.volumes.iter().any(Option::is_some)
+}
+
+/// Takes every number that is free below `first`, for what is harmless: standard input once more.
+fn fill_numbers(first: i32) -> abi::Result<()> {
+    loop {
+        let fd = host::duplicate(0, 0)?;
+        if fd >= first {
+            host::close(fd);
+            return Ok(());
+        }
+    }
 }
 
 /// Sends system calls of the program by this thread of the host to the kernel.
@@ -101,12 +123,14 @@ pub fn dispatch() -> abi::Result<()> {
     unsafe { host::call(host::PRCTL, dispatch) }.map(|_| ())
 }
 
-/// Standard streams, memory, archive, status, network, line, volumes, what is told of them, disks, the template's socket.
-const KEPT: usize = 10 + crate::arguments::NETWORKS + crate::arguments::VOLUMES + crate::arguments::DISKS;
+/// Standard streams, memory, archive, status, network, line, volumes, what is told of them, disks, the template's sockets.
+const KEPT: usize = 11 + crate::arguments::NETWORKS + crate::arguments::VOLUMES + crate::arguments::DISKS;
+/// No descriptor.
+const NONE: i32 = i32::MAX;
 
-/// Closes every descriptor that is none of the machine's or of `more`.
-pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
-    let mut kept = [i32::MAX; KEPT];
+/// The machine's descriptors and `more`, sorted.
+fn own(arguments: &Arguments<'_>, more: &[i32]) -> [i32; KEPT] {
+    let mut kept = [NONE; KEPT];
     let volumes = arguments.volumes.iter().flatten().map(|(_, fd)| *fd);
     let others = [0, 1, 2].into_iter().chain(arguments.status).chain(memory::descriptors());
     let others = others.chain(more.iter().copied().filter(|fd| *fd >= 0));
@@ -116,8 +140,13 @@ pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
         others.chain(networks).chain(arguments.line).chain(arguments.changes).chain(volumes).chain(disks);
     kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
     kept.sort_unstable();
+    kept
+}
+
+/// Closes every descriptor that is none of the machine's or of `more`.
+pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
     let mut next = 0u64;
-    for fd in kept {
+    for fd in own(arguments, more) {
         let Ok(fd) = u64::try_from(fd) else { continue };
         if fd > next {
             let last = (fd - 1).min(u32::MAX.into());

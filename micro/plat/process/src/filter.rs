@@ -158,6 +158,17 @@ impl Filter {
         self.must_all(conditions);
     }
 
+    /// Allows a call of which the first argument is a disk, or a file that was given.
+    fn allow_of_files(&mut self, number: u32, open: &Open) {
+        self.put(IF_EQUAL, number, 0, 6);
+        self.put(LOAD, low(0), 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, open.given.map_or(u32::MAX, |first| first as u32), 2, 0);
+        self.put(IF_GREATER_OR_EQUAL, open.disks.start as u32, 0, 2);
+        self.put(IF_GREATER_OR_EQUAL, open.disks.end as u32, 1, 0);
+        self.put(RETURN, ALLOW, 0, 0);
+        self.put(RETURN, TRAP, 0, 0);
+    }
+
     /// Allows a call where all of the conditions hold, and refuses it otherwise.
     fn allow_if(&mut self, number: u32, conditions: &[(u32, Must)]) {
         self.put(IF_EQUAL, number, 0, Self::length_of_all(conditions));
@@ -252,8 +263,17 @@ pub struct Machine {
     pub several: Option<u32>,
     /// It has several host processes.
     pub in_turns: bool,
-    /// Descriptors of its disks, the others between them; empty: it has none.
+    /// Its files.
+    pub open: Open,
+}
+
+/// Descriptors of files that are read and written where they are.
+#[derive(Clone)]
+pub struct Open {
+    /// Of its disks, the others between them; empty: it has none.
     pub disks: Range<i32>,
+    /// From this one on they are files of its volumes, which their servers give it while it runs; `None`: they give none.
+    pub given: Option<i32>,
 }
 
 pub fn filter(machine: &Machine) -> Filter {
@@ -311,12 +331,18 @@ pub fn filter(machine: &Machine) -> Filter {
         let codes = [ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_FS];
         f.allow_if(host::ARCH_PRCTL, &[(low(0), Must::BeOneOf(codes))]);
     }
-    if !machine.disks.is_empty() {
-        let [first, end] = [machine.disks.start, machine.disks.end].map(|fd| fd as u32);
-        let disk = [(low(0), Must::BeAtLeast(first)), (low(0), Must::BeBelow(end))];
+    if !machine.open.disks.is_empty() || machine.open.given.is_some() {
         for number in [host::PREADV, host::PWRITEV, host::FDATASYNC] {
-            f.allow_if(number, &disk);
+            f.allow_of_files(number, &machine.open);
         }
+    }
+    if let Some(first) = machine.open.given {
+        // Its own descriptors, by which it is held to its memory and its part of the address space, cannot be closed for others to
+        // take their numbers.
+        for number in [host::PREADV2, host::CLOSE] {
+            f.allow_if(number, &[(low(0), Must::BeAtLeast(first as u32))]);
+        }
+        f.allow(host::RECVMSG);
     }
     if let Some(process) = machine.several {
         if !machine.in_turns {
@@ -383,10 +409,13 @@ mod tests {
     }
 
     fn machine_of(by_call: bool, several: Option<u32>) -> Filter {
-        machine_with(by_call, several, 0..0)
+        machine_with(by_call, several, NONE)
     }
 
-    fn machine_with(by_call: bool, several: Option<u32>, disks: Range<i32>) -> Filter {
+    /// No files.
+    const NONE: Open = Open { disks: 0..0, given: None };
+
+    fn machine_with(by_call: bool, several: Option<u32>, open: Open) -> Filter {
         let text = TEXT..TEXT + 0x10_0000;
         let closed = TEXT + 0x2000..text.end;
         filter(&Machine {
@@ -397,7 +426,7 @@ mod tests {
             by_call,
             several,
             in_turns: false,
-            disks,
+            open,
         })
     }
 
@@ -412,7 +441,7 @@ mod tests {
             by_call: false,
             several,
             in_turns: true,
-            disks: 0..0,
+            open: NONE,
         })
     }
 
@@ -437,10 +466,10 @@ mod tests {
             [process, 1, kick, 0, 0, 0],
             [BARRIERS[1].into(), 0, 0, 0, 0, 0],
         ];
-        let disk = [[DISKS.start as u64, 0, 0, 0, 0, 0]];
-        let f = machine_with(true, Some(process as u32), DISKS);
+        let files = [[DISKS.start as u64, 0, 0, 0, 0, 0], [GIVEN as u64, 0, 0, 0, 0, 0]];
+        let f = machine_with(true, Some(process as u32), Open { disks: DISKS, given: Some(GIVEN) });
         let passes = |n: u32| {
-            tries.iter().chain(&codes).chain(&several).chain(&disk).any(|a| run(&f, n, X86_64, *a) == ALLOW)
+            tries.iter().chain(&codes).chain(&several).chain(&files).any(|a| run(&f, n, X86_64, *a) == ALLOW)
         };
         let passing: std::vec::Vec<u32> = (0..600).filter(|n| passes(*n)).collect();
         let listed: std::vec::Vec<u32> = crate::CALLS.iter().map(|(number, ..)| *number).collect();
@@ -448,18 +477,28 @@ mod tests {
         assert_eq!(run(&machine(false), host::READ, 0x4000_0003, [0; 6]), TRAP);
     }
 
-    /// Descriptors of disks.
+    /// Descriptors of disks, and the first of files that are given.
     const DISKS: Range<i32> = 11..13;
+    const GIVEN: i32 = 20;
 
     #[test]
-    fn sectors_are_those_of_the_machines_disks() {
-        let (none, some) = (machine(false), machine_with(false, None, DISKS));
-        for number in [host::PREADV, host::PWRITEV, host::FDATASYNC] {
-            for fd in [0, 3, 10, 11, 12, 13, u64::from(u32::MAX)] {
-                let arguments = [fd, 0, 0, 0, 0, 0];
-                assert_eq!(run(&none, number, X86_64, arguments), TRAP);
-                let is_disk = [11, 12].contains(&fd);
-                assert_eq!(run(&some, number, X86_64, arguments) == ALLOW, is_disk, "{number} {fd}");
+    fn files_are_the_machines_disks_and_what_it_was_given() {
+        let machines = [
+            (NONE, &[][..]),
+            (Open { disks: DISKS, given: None }, &[11, 12]),
+            (Open { disks: 0..0, given: Some(GIVEN) }, &[20, 21, 1000]),
+            (Open { disks: DISKS, given: Some(GIVEN) }, &[11, 12, 20, 21, 1000]),
+        ];
+        for (open, files) in machines {
+            let f = machine_with(false, None, open.clone());
+            for fd in [0, 3, 10, 11, 12, 13, 19, 20, 21, 1000] {
+                let passes = |number| run(&f, number, X86_64, [fd, 0, 0, 0, 0, 0]) == ALLOW;
+                for number in [host::PREADV, host::PWRITEV, host::FDATASYNC] {
+                    assert_eq!(passes(number), files.contains(&fd), "{number} {fd}");
+                }
+                let is_given = open.given.is_some() && fd >= GIVEN as u64;
+                assert!(passes(host::CLOSE) == is_given && passes(host::PREADV2) == is_given, "{fd}");
+                assert_eq!(passes(host::RECVMSG), open.given.is_some());
             }
         }
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! System calls of the host. Numbers and structures are those of Linux on x86-64; names are those of the manual pages.
 
-use abi::{Errno, Result, errno::EINTR};
+use abi::{
+    Errno, Result,
+    errno::{EINTR, EMFILE},
+};
 
 pub const READ: u32 = 0;
 pub const WRITE: u32 = 1;
@@ -16,6 +19,7 @@ pub const RT_SIGRETURN: u32 = 15;
 pub const IOCTL: u32 = 16;
 pub const READV: u32 = 19;
 pub const WRITEV: u32 = 20;
+pub const RECVMSG: u32 = 47;
 pub const MADVISE: u32 = 28;
 pub const SOCKETPAIR: u32 = 53;
 pub const CLONE: u32 = 56;
@@ -35,6 +39,7 @@ pub const TGKILL: u32 = 234;
 pub const PPOLL: u32 = 271;
 pub const PREADV: u32 = 295;
 pub const PWRITEV: u32 = 296;
+pub const PREADV2: u32 = 327;
 pub const SECCOMP: u32 = 317;
 pub const GETRANDOM: u32 = 318;
 pub const MEMFD_CREATE: u32 = 319;
@@ -174,6 +179,91 @@ pub unsafe fn preadv(fd: i32, parts: &[IoVec], offset: u64) -> Result<usize> {
 pub unsafe fn pwritev(fd: i32, parts: &[IoVec], offset: u64) -> Result<usize> {
     // SAFETY: as in `preadv`.
     unsafe { call(PWRITEV, [fd as u64, parts.as_ptr() as u64, parts.len() as u64, offset, 0, 0]) }
+}
+
+/// As [`preadv`], of what the host has in memory: `EAGAIN` where it would have to wait for it, `EOPNOTSUPP` where it cannot tell.
+///
+/// # Safety
+///
+/// As of [`preadv`].
+pub unsafe fn preadv_at_hand(fd: i32, parts: &[IoVec], offset: u64) -> Result<usize> {
+    const RWF_NOWAIT: u64 = 8;
+    let (start, count) = (parts.as_ptr() as u64, parts.len() as u64);
+    // SAFETY: as in `preadv`.
+    unsafe { call(PREADV2, [fd as u64, start, count, offset, 0, RWF_NOWAIT]) }
+}
+
+/// Closes a descriptor that nobody uses any more.
+pub fn close(fd: i32) {
+    // SAFETY: touches no memory. Whatever it answers, the descriptor is closed (close(2)).
+    let _ = unsafe { call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+}
+
+/// The lowest number that is free and not below `least`, for what `fd` stands for as well. Before the filter is there.
+pub fn duplicate(fd: i32, least: i32) -> Result<i32> {
+    const F_DUPFD_CLOEXEC: u64 = 1030;
+    // SAFETY: makes a descriptor.
+    unsafe { call(FCNTL, [fd as u64, F_DUPFD_CLOEXEC, least as u64, 0, 0, 0]) }.map(|fd| fd as i32)
+}
+
+/// What came through a stream socket.
+pub struct Received {
+    pub length: usize,
+    /// A descriptor that came with the last of these bytes, or was lost on its way (unix(7), SCM_RIGHTS).
+    pub given: Option<Result<i32>>,
+}
+
+/// `struct msghdr`.
+#[repr(C)]
+struct MessageHeader {
+    name: u64,
+    name_length: u64,
+    parts: *const IoVec,
+    part_count: u64,
+    control: *mut Control,
+    control_length: u64,
+    flags: u64,
+}
+
+/// `struct cmsghdr` and one descriptor, padded.
+#[repr(C)]
+#[derive(Default)]
+struct Control {
+    length: u64,
+    level: i32,
+    kind: i32,
+    fd: i32,
+    pad: i32,
+}
+
+/// Reads what is there, with the descriptor that came along. They come one at a time.
+pub fn receive(fd: i32, bytes: &mut [u8]) -> Result<Received> {
+    const SOL_SOCKET: i32 = 1;
+    const SCM_RIGHTS: i32 = 1;
+    const MSG_CTRUNC: u64 = 8;
+    const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
+    /// Bytes of a header and one descriptor.
+    const ONE: u64 = 20;
+    let part = IoVec { base: bytes.as_mut_ptr(), length: bytes.len() };
+    let mut control = Control::default();
+    let mut header = MessageHeader {
+        name: 0,
+        name_length: 0,
+        parts: &raw const part,
+        part_count: 1,
+        control: &raw mut control,
+        control_length: size_of::<Control>() as u64,
+        flags: 0,
+    };
+    // SAFETY: the host writes to the slice, to our header and to our control message only.
+    let length = unsafe { call(RECVMSG, [fd as u64, &raw mut header as u64, MSG_CMSG_CLOEXEC, 0, 0, 0]) }?;
+    let has_one = header.control_length >= ONE
+        && control.length >= ONE
+        && (control.level, control.kind) == (SOL_SOCKET, SCM_RIGHTS);
+    // `flags` is an int.
+    let is_lost = header.flags & MSG_CTRUNC != 0;
+    let given = if has_one { Some(Ok(control.fd)) } else { is_lost.then_some(Err(EMFILE)) };
+    Ok(Received { length, given })
 }
 
 /// What was written to a file is on stable storage when it returns.

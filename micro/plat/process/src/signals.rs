@@ -206,7 +206,7 @@ pub fn initialize() -> Result<()> {
     for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGCHLD, SIGSYS, KICK] {
         set_action(signal, unilith_signal.address())?;
     }
-    for signal in [SIGHUP, SIGQUIT, SIGPIPE, SIGTTIN, SIGTTOU] {
+    for signal in [SIGHUP, SIGQUIT, SIGPIPE, SIGTTIN, SIGTTOU, SIGXFSZ] {
         set_action(signal, SIG_IGN)?;
     }
     // A parent may have masked some.

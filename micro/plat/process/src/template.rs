@@ -10,21 +10,25 @@
 //! All of them end with the machine: its first process is number 1 of a namespace of process numbers, whose end the host makes
 //! the end of all others. Where it is not (no namespaces allowed), there is no template, and one host process shows one space
 //! after the other. The end of any of them is the end of the template, which is the end of the machine.
+//!
+//! A machine with volumes is given files of the host while it runs, and all of its processes read and write them. So their descriptors are
+//! one table (CLONE_FILES), the template's among them: of these the machine can close only what it was given ([`crate::filter`]).
 
 use crate::arguments::Arguments;
-use crate::filter::{Filter, SHARED_FUTEXES};
+use crate::filter::{Filter, Open, SHARED_FUTEXES};
 use crate::host::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use crate::host_processes::{self, MAX_HOST_PROCESSES};
 use crate::memory::Shares;
 use crate::{boot, confine, idle, memory, processors, signals};
 use abi::{Result, errno::EAGAIN, errno::EINTR};
 use api_plat::MAX_CPUS;
-use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use plat_x86::asm::Label;
 
 /// The machine's end of the socket.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
+/// The template's, where it is open in the machine as well.
+static ITS_SOCKET: AtomicI32 = AtomicI32::new(-1);
 
 /// What each host process has for itself alone: a page with its number, and its alternate stack.
 pub const PRIVATE: u64 = 0x7049_0000_0000;
@@ -69,9 +73,14 @@ pub fn is_there() -> bool {
     SOCKET.load(Ordering::Relaxed) >= 0
 }
 
-/// The machine's end, which it keeps open.
-pub fn socket() -> i32 {
+/// The machine's end.
+fn socket() -> i32 {
     SOCKET.load(Ordering::Relaxed)
+}
+
+/// What the machine keeps open of the socket; -1: nothing.
+pub fn sockets() -> [i32; 2] {
+    [socket(), ITS_SOCKET.load(Ordering::Relaxed)]
 }
 
 /// Answer of a process that was made: the host's numbers of its threads, the process' first, or 0 where the host refused it
@@ -115,37 +124,44 @@ const SIGKILL: u64 = 9;
 
 /// Makes the template, while this process is as the host started it: nothing of it is shared yet. Where the machine could
 /// leave processes behind there is none, and one host process has to do.
-/// Answers the machine's end of its socket, or -1. Touches no variable of the kernel, which are not in the machine's memory yet.
-pub fn start(arguments: &Arguments<'_>, memory: i32) -> i32 {
+/// Answers what the machine keeps open of its socket, or -1. Touches no variable of the kernel, which are not in the machine's memory yet.
+pub fn start(arguments: &Arguments<'_>, memory: i32) -> [i32; 2] {
+    const NONE: [i32; 2] = [-1; 2];
     const AF_UNIX: u64 = 1;
     const SOCK_SEQPACKET: u64 = 5;
     // SAFETY: asks for a number.
     let is_first = unsafe { host::call(host::GETPID, [0; 6]) } == Ok(1);
     if !is_first {
-        return -1;
+        return NONE;
     }
     let mut pair = [0i32; 2];
     // SAFETY: the host writes two descriptors.
     let made =
         unsafe { host::call(host::SOCKETPAIR, [AF_UNIX, SOCK_SEQPACKET, 0, pair.as_mut_ptr() as u64, 0, 0]) };
     if made.is_err() {
-        return -1;
+        return NONE;
     }
-    match fork() {
+    let shares = confine::has_volumes(arguments);
+    match fork(shares) {
         Ok(0) => run(arguments, memory, pair),
-        Ok(_) => pair[0],
-        Err(_) => -1,
+        Ok(_) if shares => pair,
+        Ok(_) => [pair[0], -1],
+        Err(_) => NONE,
     }
 }
 
-/// Notes the machine's end of the socket, in the kernel's variables.
-pub fn note(socket: i32) {
+/// Notes what [`start`] answered, in the kernel's variables.
+pub fn note([socket, its]: [i32; 2]) {
     SOCKET.store(socket, Ordering::Relaxed);
+    ITS_SOCKET.store(its, Ordering::Relaxed);
 }
 
-fn fork() -> Result<usize> {
+/// `shares`: the new process has this one's descriptors, and not a copy of them.
+fn fork(shares: bool) -> Result<usize> {
+    const CLONE_FILES: u64 = 0x400;
+    let flags = SIGCHLD | if shares { CLONE_FILES } else { 0 };
     // SAFETY: without CLONE_VM the new process goes on here with a copy of all memory, on the same stack.
-    unsafe { host::call(host::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]) }
+    unsafe { host::call(host::CLONE, [flags, 0, 0, 0, 0, 0]) }
 }
 
 unsafe extern "C" {
@@ -163,7 +179,7 @@ fn tie() -> Result<()> {
 fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
     const PR_SET_NO_NEW_PRIVS: u64 = 38;
     // The same as in the machine, in this process' own copy of the kernel's variables.
-    note(pair[0]);
+    note([pair[0], -1]);
     memory::note(memory, arguments.memory, arguments.root);
     processors::note(arguments.cpus);
     // SAFETY: gives a right away.
@@ -172,7 +188,11 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
     let (Ok(()), Ok(shares)) = (tied, Shares::new(memory, arguments.memory, arguments.root)) else {
         host::leave(1)
     };
-    confine::close_others(arguments, &pair);
+    // Where they are the machine's as well, that closes what is nobody's.
+    let shares_files = confine::has_volumes(arguments);
+    if !shares_files {
+        confine::close_others(arguments, &pair);
+    }
     let mut wanted = [0u8; 1];
     for number in 1..MAX_HOST_PROCESSES {
         loop {
@@ -183,8 +203,8 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
                 _ => host::leave(0),
             }
         }
-        match fork() {
-            Ok(0) => become_process(&shares, pair, number, confine::disks(arguments)),
+        match fork(shares_files) {
+            Ok(0) => become_process(&shares, pair[1], number, confine::open(arguments, &pair)),
             Ok(_) => {}
             Err(_) => {
                 host::write_all(pair[1], &encode([0; MAX_CPUS]));
@@ -199,12 +219,15 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
 
 /// The new process, up to its wait. Nobody else has a part in what it does until it maps the kernel's variables, the last thing
 /// before the filter.
-fn become_process(shares: &Shares, pair: [i32; 2], number: usize, disks: Range<i32>) -> ! {
-    let prepared = prepare(shares, number, disks);
+fn become_process(shares: &Shares, socket: i32, number: usize, open: Open) -> ! {
+    let shares_files = open.given.is_some();
+    let prepared = prepare(shares, number, open);
     let threads = prepared.as_ref().map_or([0; MAX_CPUS], |(_, threads)| *threads);
-    host::write_all(pair[1], &encode(threads));
-    // SAFETY: the template's end of the socket is nothing to this process.
-    let _ = unsafe { host::call(host::CLOSE, [pair[1] as u64, 0, 0, 0, 0, 0]) };
+    host::write_all(socket, &encode(threads));
+    // The template's end is nothing to this process, and closed where it is this process' own.
+    if !shares_files {
+        host::close(socket);
+    }
     let Ok((filter, _)) = prepared else {
         // An end would be that of all.
         loop {
@@ -226,7 +249,7 @@ fn become_process(shares: &Shares, pair: [i32; 2], number: usize, disks: Range<i
 
 /// All that a host process has for itself, and what it shares but for the kernel's variables: its filter, and the numbers of its
 /// threads in the host's count.
-fn prepare(shares: &Shares, number: usize, disks: Range<i32>) -> Result<(Filter, Threads)> {
+fn prepare(shares: &Shares, number: usize, open: Open) -> Result<(Filter, Threads)> {
     tie()?;
     make_private(number)?;
     // SAFETY: asks for a number.
@@ -240,5 +263,5 @@ fn prepare(shares: &Shares, number: usize, disks: Range<i32>) -> Result<(Filter,
         processors::make_threads().map_err(|_| EAGAIN)?;
     }
     shares.map().map_err(|_| EAGAIN)?;
-    Ok((confine::allowed(disks), core::array::from_fn(|cpu| host_processes::thread(number, cpu))))
+    Ok((confine::allowed(open), core::array::from_fn(|cpu| host_processes::thread(number, cpu))))
 }
