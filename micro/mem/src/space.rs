@@ -3,7 +3,7 @@
 
 use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
-use crate::pager::{Machine, Pager};
+use crate::pager::{Machine, Page, Pager};
 use crate::place::Place;
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
@@ -599,16 +599,24 @@ impl Space {
 
     /// The same, and whether it is the program's own and not a file's.
     fn touched(&self, address: u64, access: Access) -> Result<(PageFrame, bool)> {
-        match self.fault(address, access) {
-            FaultOutcome::Resolved => {}
-            FaultOutcome::OutOfMemory => return Err(ENOMEM),
-            _ => return Err(EFAULT),
+        // One that is there need not be shown to the program for this.
+        if let Some(there) = self.frame_at(address, |page| page.rights.allow(access)) {
+            return Ok(there);
         }
+        match self.fault(address, access) {
+            FaultOutcome::Resolved => self.frame_at(address, |_| true).ok_or(EFAULT),
+            FaultOutcome::OutOfMemory => Err(ENOMEM),
+            _ => Err(EFAULT),
+        }
+    }
+
+    /// The frame of a page that is there and suits, and whether it is the program's own.
+    fn frame_at(&self, address: u64, suits: impl FnOnce(&Page) -> bool) -> Option<(PageFrame, bool)> {
         let mut inner = self.inner.lock();
-        let page = inner.pager.page(address & !(PAGE - 1)).ok_or(EFAULT)?;
+        let page = inner.pager.page(address & !(PAGE - 1)).filter(suits)?;
         // SAFETY: the entry holds a count of the page, of which this is a copy that is counted at once.
         let frame = unsafe { core::mem::ManuallyDrop::new(PageFrame::from_raw(page.physical)).clone_frame() };
-        Ok((frame, page.own))
+        Some((frame, page.own))
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, Inner> {

@@ -69,6 +69,11 @@ impl NinePages {
         self.version.is_some() && self.version == self.node.version()
     }
 
+    /// A mapping may have written to them.
+    pub fn are_written(&self) -> bool {
+        !self.writable.lock().is_empty()
+    }
+
     /// One more handle, which may be allowed what the others are not.
     pub fn also(&self, fid: &Arc<Fid>) {
         let mut fids = self.fids.lock();

@@ -28,7 +28,7 @@ fn unilith_kernel_cpu() -> ! {
 
 #[cfg(feature = "volumes")]
 fn hold(address: u64, length: usize, is_written: bool) -> alloc::vec::Vec<ninep::PageFrame> {
-    use api_mem::Access;
+    use api_plat::Access;
     mem::current().hold(address, length, if is_written { Access::Write } else { Access::Read })
 }
 

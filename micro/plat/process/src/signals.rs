@@ -37,6 +37,8 @@ pub const TIMER: u32 = 14;
 pub const SIGTERM: u32 = 15;
 const SIGTTIN: u32 = 21;
 const SIGTTOU: u32 = 22;
+/// A file would become larger than RLIMIT_FSIZE lets it: the call says so as well.
+const SIGXFSZ: u32 = 25;
 const SIGSYS: u32 = 31;
 
 /// Vectors of [`Trap`] that no processor has: work is wanted; a system call by the instruction.

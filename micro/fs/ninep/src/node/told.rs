@@ -26,6 +26,11 @@ impl Node {
         self.path
     }
 
+    /// Its pages, true or not.
+    pub(crate) fn any_pages(&self) -> Option<Arc<NinePages>> {
+        self.pages.lock().upgrade()
+    }
+
     /// Its pages, where it is mapped or they are true still.
     pub(crate) fn live_pages(&self) -> Option<Arc<NinePages>> {
         let pages = self.pages.lock().upgrade()?;
