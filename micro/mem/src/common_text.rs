@@ -89,16 +89,13 @@ impl CommonText {
 
 /// New pages, in one piece where that is worth something.
 fn frames(count: usize) -> Option<Vec<PageFrame>> {
+    if Machine::CHUNKS && count > 0 {
+        return Pages::new(count).and_then(Pages::into_frames).ok();
+    }
     let mut frames = Vec::new();
     frames.reserve_exact_fallibly(count).ok()?;
-    if !Machine::CHUNKS {
-        for _ in 0..count {
-            frames.push(PageFrame::new().ok()?);
-        }
-    } else if count > 0 {
-        let start = Pages::new(count).ok()?.into_raw();
-        // SAFETY: `into_raw` gave one count of each page.
-        frames.extend((0..count as u64).map(|i| unsafe { PageFrame::from_raw(start + i * PAGE) }));
+    for _ in 0..count {
+        frames.push(PageFrame::new().ok()?);
     }
     Some(frames)
 }

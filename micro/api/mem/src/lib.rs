@@ -20,6 +20,7 @@ extern crate std;
 
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_user::{Sink, Source};
 
 #[cfg(not(feature = "host"))]
@@ -215,6 +216,17 @@ impl Pages {
     /// The bytes of all pages as the kernel sees them.
     pub fn bytes(&self) -> *mut u8 {
         unilith_frame_bytes(self.physical)
+    }
+
+    /// The pages one by one, in their order; `ENOMEM` where there is no room for the list.
+    pub fn into_frames(self) -> Result<Vec<PageFrame>> {
+        let mut frames = Vec::new();
+        frames.reserve_exact_fallibly(self.count).map_err(|_| ENOMEM)?;
+        let count = self.count as u64;
+        let start = self.into_raw();
+        // SAFETY: `into_raw` gave one count of each page.
+        frames.extend((0..count).map(|i| unsafe { PageFrame::from_raw(start + i * PAGE_SIZE as u64) }));
+        Ok(frames)
     }
 
     /// Gives the pages away as [`PageFrame`]s that are released one by one: the physical address of the first.

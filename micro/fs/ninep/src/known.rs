@@ -179,11 +179,19 @@ pub struct KnownFile {
     pub target: Option<Arc<[u8]>>,
     /// No other state ever had it, so that whoever finds it again knows that the file has not changed.
     pub version: u64,
+    /// It has no attribute `security.capability`: each execution asks for that.
+    pub has_no_capabilities: bool,
 }
 
 impl KnownFile {
     pub fn new(stat: Stat, target: Option<Arc<[u8]>>) -> KnownFile {
-        KnownFile { stat, is_sure: stat.links == 1, target, version: new_version() }
+        KnownFile {
+            stat,
+            is_sure: stat.links == 1,
+            target,
+            version: new_version(),
+            has_no_capabilities: false,
+        }
     }
 }
 
@@ -259,7 +267,7 @@ impl Known {
     pub fn file_changes(&mut self, name: &[u8]) {
         self.changes += 1;
         if let Some(file) = self.entries.get_mut(name).and_then(Entry::file_mut) {
-            (file.is_sure, file.version) = (false, new_version());
+            (file.is_sure, file.version, file.has_no_capabilities) = (false, new_version(), false);
         }
     }
 
@@ -369,6 +377,17 @@ impl Node {
             && file.stat.inode == new.inode
         {
             (file.stat, file.is_sure) = (new, new.links == 1);
+        }
+    }
+
+    /// A file that was found by this name has no capabilities.
+    pub(crate) fn keep_no_capabilities(&self, name: &[u8], inode: u64, mark: Mark) {
+        refresh();
+        let mut known = self.known.lock();
+        if known.is_as(mark)
+            && let Some(file) = known.entries.get_mut(name).and_then(Entry::file_mut)
+        {
+            file.has_no_capabilities = file.is_sure && file.stat.inode == inode;
         }
     }
 

@@ -35,6 +35,8 @@ const O_TRUNC: u32 = 0o1000;
 pub const O_APPEND: u32 = 0o2000;
 /// V9FS_MAGIC.
 const MAGIC: u64 = 0x0102_1997;
+/// What each execution of a file asks for (capabilities(7)).
+const CAPABILITIES: &[u8] = b"security.capability";
 /// Largest value of an extended attribute (Linux XATTR_SIZE_MAX).
 const XATTR_LIMIT: u64 = 65536;
 
@@ -48,6 +50,8 @@ pub struct Node {
     pub(crate) fid: SpinLock<Option<Arc<Fid>>>,
     /// The directory that it was found in last, and its name there; of no directory, and where changes are told.
     place: SpinLock<Option<Place>>,
+    /// Of a file: what reads it. Those who open it only to read have it together.
+    reader: SpinLock<Weak<Fid>>,
     /// Of a directory.
     pub(crate) known: SpinLock<Known>,
     is_root: bool,
@@ -193,6 +197,7 @@ impl Node {
             kind: stat.kind,
             fid: SpinLock::new(fid),
             place: SpinLock::new(None),
+            reader: SpinLock::new(Weak::new()),
             known: SpinLock::default(),
             is_root,
             listing: SpinLock::new(None),
@@ -235,6 +240,19 @@ impl Node {
 
     /// A handle opened with `flags`.
     pub fn open_fid(&self, flags: u32) -> Result<Arc<Fid>> {
+        let only_reads = flags == 0 && self.client.is_extended() && self.kind == FileType::Regular;
+        if !only_reads {
+            return self.open_new_fid(flags);
+        }
+        if let Some(reader) = self.reader.lock().upgrade() {
+            return Ok(reader);
+        }
+        let reader = self.open_new_fid(flags)?;
+        *self.reader.lock() = Arc::downgrade(&reader);
+        Ok(reader)
+    }
+
+    fn open_new_fid(&self, flags: u32) -> Result<Arc<Fid>> {
         if self.client.is_extended() && self.kind == FileType::Regular {
             let (own, place) = (self.fid.lock().clone(), self.place());
             let (fid, qid) = match (own, place) {
@@ -641,7 +659,7 @@ impl Inode for Node {
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.read_xattr(name, XATTR_LIMIT)
+        if name == CAPABILITIES { self.capabilities() } else { self.read_xattr(name, XATTR_LIMIT) }
     }
 
     fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {

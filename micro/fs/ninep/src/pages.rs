@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
-use api_mem::{Gather, PageFrame, PageSource};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use api_mem::{Gather, PageFrame, PageSource, Pages};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ordered::{Map, Set};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -21,6 +21,8 @@ const PAGE: u64 = PAGE_SIZE as u64;
 const SITES: &[u8] = b"unilith.sites";
 /// Most bytes of them: those of the largest programs take a tenth.
 const SITES_LIMIT: u64 = 4 << 20;
+/// Text that is mapped so often is fetched as a whole.
+const OFTEN: u32 = 3;
 /// Pages fetched at once around a fault.
 const CLUSTER: u64 = 16;
 
@@ -34,6 +36,8 @@ pub struct NinePages {
     length: AtomicU64,
     /// System-call sites, once they were asked for.
     sites: SpinLock<Option<Arc<[u8]>>>,
+    /// How often text of it was mapped.
+    texts: AtomicU32,
     /// The state of the file that they are of ([`Node::version`]); `None`: they are nobody's once it is not mapped.
     version: Option<u64>,
 }
@@ -47,6 +51,7 @@ impl NinePages {
             writable: SpinLock::new(Set::new()),
             length: AtomicU64::new(length),
             sites: SpinLock::new(None),
+            texts: AtomicU32::new(0),
             version,
         })
     }
@@ -212,11 +217,8 @@ impl NinePages {
         let given = fids.iter().find_map(|fid| fid.given())?;
         let start = first * PAGE;
         let length = self.length().checked_sub(start)?.min(CLUSTER * PAGE) as usize;
-        let mut frames = Vec::new();
-        frames.reserve_exact_fallibly(CLUSTER as usize).ok()?;
-        for _ in 0..length.div_ceil(PAGE_SIZE) {
-            frames.push(PageFrame::new().ok()?);
-        }
+        // In one piece, for those whom each piece that they map costs a call of the host.
+        let frames = Pages::new(length.div_ceil(PAGE_SIZE)).and_then(Pages::into_frames).ok()?;
         let pages = Gather { frames, offset: 0, length, is_written: true };
         if given.read_pages(start, &pages)? < length {
             return None;
@@ -226,6 +228,21 @@ impl NinePages {
             known.entry(page).or_insert(frame);
         }
         known.get(&index).cloned()
+    }
+
+    /// Fetches all pages of a file that is small, where memory is plentiful.
+    fn fetch_all(&self) {
+        let length = self.length();
+        if self.version.is_none() || length > self.node.client().kept.largest_file() {
+            return;
+        }
+        for index in (0..length.div_ceil(PAGE)).step_by(CLUSTER as usize) {
+            let is_there = (index..index + CLUSTER).any(|index| self.known(index).is_some());
+            // What does not come now is asked for when it is touched.
+            if !is_there && self.fetch_given(index, index).is_none() {
+                return;
+            }
+        }
     }
 
     /// Stores every page that a mapping may have written to.
@@ -335,8 +352,19 @@ impl PageSource for NinePages {
         }
     }
 
+    fn resident_page(&self, index: u64) -> Option<PageFrame> {
+        self.known(index)
+    }
+
     fn length(&self) -> u64 {
         self.length.load(Ordering::Relaxed)
+    }
+
+    /// A version is one state of one file's, for ever.
+    fn content(&self) -> Option<u64> {
+        /// What files of the image answer are addresses.
+        const VERSION: u64 = 1 << 63;
+        if self.are_true() { self.version.map(|version| VERSION | version) } else { None }
     }
 
     /// A server of ours knows the sites ([`SITES`]); with any other the file's system calls trap.
@@ -344,6 +372,10 @@ impl PageSource for NinePages {
         if self.sites.lock().is_none() {
             let sites = self.node.read_xattr(SITES, SITES_LIMIT).unwrap_or_default();
             *self.sites.lock() = Some(sites.into());
+        }
+        // Programs that are executed again and again get patched copies of what is at hand then.
+        if self.texts.fetch_add(1, Ordering::Relaxed) + 1 == OFTEN {
+            self.fetch_all();
         }
     }
 

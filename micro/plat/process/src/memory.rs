@@ -333,6 +333,10 @@ fn is_wanted_at_once(physical: u64, length: u64) -> bool {
     all_used || length < BLOCK || large.all(|part| MADE.contains(part))
 }
 
+/// Longer runs that are only read are left to be touched: then the host maps the pages around the one that is read as well (16, Linux
+/// `fault_around_bytes`), which takes it less than looking up each page of a long run that is to be there at once.
+const FEW: u64 = 2 * PAGE;
+
 #[unsafe(no_mangle)]
 fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> Result<()> {
     change(address, length);
@@ -343,7 +347,9 @@ fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32)
             Some(offset) => host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE, root, offset),
             None => {
                 (physical.div_ceil(LARGE)..(physical + length) / LARGE).for_each(make_large);
-                let at_once = if is_wanted_at_once(physical, length) { MAP_POPULATE } else { 0 };
+                let is_ready = is_wanted_at_once(physical, length);
+                let is_touched_alone = rights & PROT_WRITE != 0 || length <= FEW;
+                let at_once = if is_ready && is_touched_alone { MAP_POPULATE } else { 0 };
                 host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE | at_once, memory, physical)
             }
         }

@@ -126,6 +126,19 @@ impl Node {
         Some((directory.upgrade()?, name))
     }
 
+    /// The value of [`CAPABILITIES`].
+    pub(super) fn capabilities(&self) -> Result<Vec<u8>> {
+        if self.with_known(|file| (file.is_sure && file.has_no_capabilities).then_some(())).is_some() {
+            return Err(ENODATA);
+        }
+        let asked = self.place().map(|(directory, name)| (directory.mark(), directory, name));
+        let value = self.read_xattr(CAPABILITIES, XATTR_LIMIT);
+        if let (Err(ENODATA), Some((mark, directory, name))) = (&value, asked) {
+            directory.keep_no_capabilities(&name, self.path, mark);
+        }
+        value
+    }
+
     /// Asks the server what a name leads to.
     pub(super) fn look(&self, name: &[u8]) -> Result<Arc<Node>> {
         let own = self.fid()?;
