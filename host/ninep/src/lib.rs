@@ -46,6 +46,7 @@ use std::{
     mem::MaybeUninit,
     os::{fd::AsFd, unix::net::UnixStream},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -150,7 +151,8 @@ fn read_soon(stream: &mut UnixStream, chunk: &mut [u8], is_quick: bool) -> io::R
     while is_quick && began.elapsed() < AWAKE {
         match recv(&*stream, &mut *chunk, RecvFlags::DONTWAIT) {
             Ok((length, _)) => return Ok((length, true)),
-            Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+            // The client may be about to run on this processor.
+            Err(Errno::AGAIN | Errno::INTR) => thread::yield_now(),
             Err(error) => return Err(error.into()),
         }
     }

@@ -40,6 +40,8 @@ const SET_MTIME: u32 = 0x20;
 /// The time is the client's, not "now".
 const SET_ATIME_TO: u32 = 0x80;
 const SET_MTIME_TO: u32 = 0x100;
+/// Most bytes of a listing that comes with the attributes of its directory.
+const MAX_LISTED: usize = 16 << 10;
 /// P9_LOCK_SUCCESS and F_UNLCK: one machine has the volume's files to itself, its kernel keeps the locks.
 const LOCK_SUCCESS: u8 = 0;
 const UNLOCKED: u8 = 2;
@@ -290,7 +292,9 @@ impl Server {
     }
 
     /// A handle of what has a name, with its attributes; of a directory also the number by which its changes are told (inotify(7)),
-    /// -1: they are not; of a symbolic link where it leads. Whatever changes after the attributes were read is told.
+    /// -1: they are not; of a symbolic link where it leads. Whatever changes after the attributes were read is told. The request's last
+    /// byte says whether what is in a directory is wanted as well (1), with attributes (2): as the answer to [`kind::LIST`], where all of it
+    /// fits a little message.
     fn look(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (from, to, count) = (r.u32()?, r.u32()?, r.u16()?);
         let mut fid = self.at(from, count, r)?;
@@ -303,10 +307,26 @@ impl Server {
         }
         out.u32(fid.watched.as_ref().map_or(-1, Watched::number) as u32);
         put_attributes(&fid.export, &stat, out);
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-            out.string(&fid.export.target(fid.fd())?);
+        match (FileType::from_raw_mode(stat.st_mode), r.u8().unwrap_or(0)) {
+            (FileType::Symlink, _) => drop(out.string(&fid.export.target(fid.fd())?)),
+            (FileType::Directory, wanted @ 1..) => self.list_with(&fid, wanted > 1, out),
+            _ => {}
         }
         self.fids.add(to, fid)
+    }
+
+    /// What is in a directory, behind its attributes.
+    fn list_with(&self, fid: &Fid, with_attributes: bool, out: &mut Answer) {
+        let mut entries = Vec::new();
+        let most = MAX_LISTED.min(self.io_unit() as usize / 2);
+        let is_all = fid.export.open_again(fid.fd(), OFlags::DIRECTORY.bits()).and_then(|directory| {
+            read_entries(&fid.export, &directory, 0, most, with_attributes, &mut entries)
+        });
+        // Whoever needs more asks for it, and learns what is wrong.
+        if is_all != Ok(true) {
+            entries.clear();
+        }
+        out.u8((is_all == Ok(true)).into()).u32(entries.len() as u32).bytes(&entries);
     }
 
     /// The gift that [`Server::answer`] answered last did not go. Corrects the answer that is to go without it.

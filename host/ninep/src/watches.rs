@@ -9,12 +9,16 @@ use std::{
     collections::HashMap,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Directories of one machine that are watched at a time: each holds a kibibyte of the host's memory.
-const MAX_WATCHES: usize = 1024;
+/// Directories that a machine may watch by each of its shares: each holds a kibibyte of the host's memory.
+const SHARE: usize = 1024;
+/// Most shares of a machine. It has one from the beginning, and takes more as it needs them.
+const MAX_SHARES: usize = 8;
+/// Where none was left it is looked for another one after so many directories.
+const AGAIN: usize = 256;
 /// File systems whose every change is made by this kernel's calls: the others (network, FUSE, /proc) change without an event.
 /// ext4, XFS, Btrfs, tmpfs, ramfs, overlayfs, F2FS, bcachefs, ZFS, SquashFS, EROFS (statfs(2)).
 const TOLD: [u32; 11] = [
@@ -35,9 +39,33 @@ const TOLD: [u32; 11] = [
 pub struct Watches {
     queue: OwnedFd,
     /// What this machine may have one by.
-    _share: File,
+    _instance: File,
+    pool: Pool,
+    state: Mutex<State>,
+}
+
+struct State {
     /// How many handles each watch has.
-    handles: Mutex<HashMap<i32, usize>>,
+    handles: HashMap<i32, usize>,
+    shares: Vec<File>,
+    /// Directories that could not be watched.
+    refused: usize,
+}
+
+/// What there is for all machines of a user: files in a directory of his, of which each is locked by whom it stands for.
+struct Pool {
+    folder: PathBuf,
+    kind: &'static str,
+    most: usize,
+}
+
+impl Pool {
+    fn take(&self) -> Option<File> {
+        (0..self.most).find_map(|number| {
+            let file = File::create(self.folder.join(format!("{}{number}", self.kind))).ok()?;
+            file.try_lock().is_ok().then_some(file)
+        })
+    }
 }
 
 /// A watch, for as long as a handle has it.
@@ -55,14 +83,17 @@ impl Watches {
             let text = std::fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{name}"));
             text.ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
         };
-        let most = (limit("instances") / 2).min(limit("watches") / 2 / MAX_WATCHES);
         std::fs::create_dir_all(shares).ok()?;
-        let share = (0..most).find_map(|number| {
-            let file = File::create(shares.join(number.to_string())).ok()?;
-            file.try_lock().is_ok().then_some(file)
-        })?;
+        let pool = |kind, most| Pool { folder: shares.to_path_buf(), kind, most };
+        let instance = pool("queue", limit("instances") / 2).take()?;
+        let pool = pool("share", limit("watches") / 2 / SHARE);
+        let state = State { handles: HashMap::new(), shares: vec![pool.take()?], refused: 0 };
         let queue = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
-        Some(Arc::new(Watches { queue, _share: share, handles: Mutex::default() }))
+        Some(Arc::new(Watches { queue, _instance: instance, pool, state: Mutex::new(state) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the machine reads events from.
@@ -73,15 +104,31 @@ impl Watches {
     /// Watches a directory. `None`: its changes cannot be told, or there are too many watches.
     pub fn add(self: &Arc<Watches>, directory: &OwnedFd) -> Option<Watched> {
         use inotify::WatchFlags as W;
-        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_of_this_host(directory) || handles.len() >= MAX_WATCHES {
+        let mut state = self.state();
+        if !is_of_this_host(directory) || !state.has_room(&self.pool) {
             return None;
         }
         let names = W::CREATE | W::DELETE | W::MOVED_FROM | W::MOVED_TO | W::DELETE_SELF | W::MOVE_SELF;
         let flags = names | W::ATTRIB | W::MODIFY | W::ONLYDIR;
         let number = inotify::add_watch(&self.queue, &*by_number(directory), flags).ok()?;
-        *handles.entry(number).or_default() += 1;
+        *state.handles.entry(number).or_default() += 1;
         Some(Watched { of: self.clone(), number })
+    }
+}
+
+impl State {
+    /// There may be another watch.
+    fn has_room(&mut self, pool: &Pool) -> bool {
+        if self.handles.len() < self.shares.len() * SHARE {
+            return true;
+        }
+        let tries = self.shares.len() < MAX_SHARES && self.refused.is_multiple_of(AGAIN);
+        let share = if tries { pool.take() } else { None };
+        match share {
+            Some(share) => self.shares.push(share),
+            None => self.refused += 1,
+        }
+        self.handles.len() < self.shares.len() * SHARE
     }
 }
 
@@ -98,11 +145,11 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let mut handles = self.of.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(count) = handles.get_mut(&self.number) else { return };
+        let mut state = self.of.state();
+        let Some(count) = state.handles.get_mut(&self.number) else { return };
         *count -= 1;
         if *count == 0 {
-            handles.remove(&self.number);
+            state.handles.remove(&self.number);
             // It has gone by itself where the directory has.
             let _ = inotify::remove_watch(&self.of.queue, self.number);
         }

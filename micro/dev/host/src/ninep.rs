@@ -62,9 +62,9 @@ pub struct Channel {
 pub type Hold = fn(address: u64, length: usize, is_written: bool) -> Vec<PageFrame>;
 
 /// How long a reply is waited for awake: the host takes longer to let a processor sleep and wake it than most answers take.
-const AWAKE_NS: u64 = 40_000;
+const AWAKE_NS: u64 = 60_000;
 /// A reply that took no longer than this, with the sleep, would have come while awake.
-const QUICK_NS: u64 = 100_000;
+const QUICK_NS: u64 = 160_000;
 
 static CHANNELS: SpinLock<Vec<Arc<Channel>>> = SpinLock::new(Vec::new());
 static DEFERRED_WORK: DeferredWorkSlot = DeferredWorkSlot::new();
@@ -151,7 +151,7 @@ impl State {
     fn take(&mut self, given: Option<Result<i32>>) {
         let Some(given) = given else { return };
         let given = given.map(Descriptor);
-        self.has_lost |= given.is_err() || self.given.try_reserve(1).is_err();
+        self.has_lost |= given.is_err() || self.given.reserve_fallibly(1).is_err();
         match given {
             Ok(given) if !self.has_lost => self.given.push_back(given),
             _ => self.given.clear(),
@@ -266,7 +266,8 @@ impl Channel {
             if api_plat::now_ns() > asked + AWAKE_NS {
                 self.is_quick.store(false, Ordering::Relaxed);
             }
-            core::hint::spin_loop();
+            // The host may have woken the server on this processor.
+            host::sched_yield();
         }
         loop {
             let mut deadline = u64::MAX;

@@ -115,21 +115,31 @@ pub struct Client {
     pub nodes: SpinLock<Map<u64, Weak<Node>>>,
     /// Directories that were looked at last, so that what is known of them stays.
     recent: SpinLock<Recent>,
-    /// Files whose attributes were asked for in directories that had been listed without them, and those that came with a listing
-    /// and were of use.
-    missed: AtomicU32,
-    used: AtomicU32,
+    /// Listings since somebody looked at a file in a directory that had been listed.
+    since_look: AtomicU32,
     pub kept: Kept,
 }
 
 /// Most of them, each of which is a descriptor of the server's, and the fewest that there is room for.
-const MAX_RECENT: usize = 1024;
+const MAX_RECENT: usize = 8192;
 const LEAST_RECENT: usize = 16;
+/// One for so many pages of memory.
+const PAGES_PER_RECENT: u64 = 32;
+
+/// After so many listings that nobody used the attributes of, they are no longer asked for: who lists a whole tree looks at all
+/// directories in a directory before he goes into one.
+const PATIENCE: u32 = 32;
 
 struct Recent {
     ring: Vec<Arc<Node>>,
     next: usize,
     most: usize,
+}
+
+/// How many there may be at first.
+fn most_recent() -> usize {
+    let (pages, _) = api_mem::statistics();
+    ((pages / PAGES_PER_RECENT) as usize).clamp(LEAST_RECENT, MAX_RECENT)
 }
 
 impl Recent {
@@ -402,23 +412,27 @@ impl Client {
             session,
             device,
             nodes: SpinLock::new(Map::new()),
-            recent: SpinLock::new(Recent { ring: Vec::new(), next: 0, most: MAX_RECENT }),
-            missed: AtomicU32::new(0),
-            used: AtomicU32::new(0),
+            recent: SpinLock::new(Recent { ring: Vec::new(), next: 0, most: most_recent() }),
+            since_look: AtomicU32::new(PATIENCE),
             kept: Kept::default(),
         })
     }
 
-    /// A file was looked at in a directory that has been listed: with its attributes, or not.
-    pub fn looks_at_listed(&self, had_attributes: bool) {
-        let count = if had_attributes { &self.used } else { &self.missed };
-        count.fetch_add(1, Ordering::Relaxed);
+    /// A file was looked at in a directory that has been listed.
+    pub fn looks_at_listed(&self) {
+        self.since_look.store(0, Ordering::Relaxed);
     }
 
     /// Whether the next listing is to have attributes: those who list directories and look at what is in them do so in one after the
     /// other, and those who only list do, too.
     pub fn wants_attributes(&self) -> bool {
-        self.missed.swap(0, Ordering::Relaxed) + self.used.swap(0, Ordering::Relaxed) > 0
+        self.since_look.load(Ordering::Relaxed) < PATIENCE
+    }
+
+    /// There was one.
+    pub fn was_listed(&self) {
+        let since = self.since_look.load(Ordering::Relaxed);
+        self.since_look.store(since.saturating_add(1).min(PATIENCE), Ordering::Relaxed);
     }
 
     /// [`Transport::is_extended`].
@@ -441,6 +455,20 @@ impl Client {
         }
         recent.next = (next + 1) % recent.most;
         drop(recent);
+        drop(gone);
+    }
+
+    /// The server watches no more directories than it does now: keeps fewer, so that those of later ones can be watched.
+    pub fn remember_fewer(&self) {
+        let gone = {
+            let mut recent = self.recent.lock();
+            let fewer = recent.ring.len() - recent.ring.len() / 8;
+            recent.most = recent.most.min(fewer).max(LEAST_RECENT);
+            let left = recent.most.min(recent.ring.len());
+            // Those behind it were remembered first, or all are as old as each other.
+            recent.next %= left.max(1);
+            recent.ring.split_off(left)
+        };
         drop(gone);
     }
 
@@ -581,17 +609,20 @@ impl Client {
     }
 
     /// The handle of what has a name in a directory, or of the handle's own file, the number by which its changes are told, and its
-    /// attributes as `read` has them.
+    /// attributes as `read` has them, with what is in it where that is `wanted`.
     pub fn look<T>(
         self: &Arc<Client>,
         from: &Fid,
         name: Option<&[u8]>,
+        wanted: Wanted,
         read: impl Fn(&mut Reply<'_>) -> Result<T>,
     ) -> Result<(Fid, Option<i32>, T)> {
         self.with_room(|| {
             let fid = self.new_fid();
-            let request = with_name(self.request(kind::LOOK).fid(from).fid(&fid), name);
-            let (watch, seen) = self.call(request, |r| Ok((r.u32()?.cast_signed(), read(r)?)))?;
+            let request = with_name(self.request(kind::LOOK).fid(from).fid(&fid), name).u8(wanted as u8);
+            let room = if wanted == Wanted::Nothing { SMALL_REPLY } else { SMALL_REPLY + MAX_LISTED };
+            let (watch, seen) =
+                self.call_with_room(request, room, |r| Ok((r.u32()?.cast_signed(), read(r)?)))?;
             fid.now_live();
             Ok((fid, (watch >= 0).then_some(watch), seen))
         })
@@ -645,6 +676,18 @@ fn room_for(length: usize) -> Result<Vec<u8>> {
     bytes.reserve_exact_fallibly(length).map_err(|_| ENOMEM)?;
     Ok(bytes)
 }
+
+/// What is wanted of a directory besides its attributes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Nothing = 0,
+    /// What is in it, where that is little.
+    Listing = 1,
+    ListingWithAttributes = 2,
+}
+
+/// Most bytes of such a listing.
+const MAX_LISTED: usize = 16 << 10;
 
 /// O_ACCMODE.
 const ACCESS_MODE: u32 = 3;

@@ -45,10 +45,10 @@ const IN_IGNORED: u32 = 0x8000;
 const IN_ISDIR: u32 = 0x4000_0000;
 
 /// A name and what is known of it takes about this much memory.
-const ENTRY_BYTES: u64 = 256;
+const ENTRY_BYTES: u64 = 320;
 /// The part of the machine's memory that all of them may take, and the most that they may be.
 const MEMORY_PART: u64 = 64;
-const MAX_ENTRIES: u64 = 16384;
+const MAX_ENTRIES: u64 = 128 << 10;
 
 struct Told {
     changes: Arc<dyn Changes>,
@@ -142,7 +142,8 @@ pub fn remove(watch: i32) {
     }
 }
 
-/// Room for more names in all directories; where there is none, all that is known is forgotten.
+/// Room for more names in all directories; where there is none, half of what is known is forgotten, that of directories first that were
+/// looked at first.
 fn has_room(count: usize) -> bool {
     let (pages, _) = api_mem::statistics();
     let most = (pages * abi::PAGE_SIZE as u64 / MEMORY_PART / ENTRY_BYTES).min(MAX_ENTRIES) as usize;
@@ -154,7 +155,11 @@ fn has_room(count: usize) -> bool {
     }
     let mut seen = Vec::new();
     if let Some(told) = TOLD.lock().as_mut() {
+        // The numbers of watches grow.
         for node in told.nodes.values().flatten().filter_map(Weak::upgrade) {
+            if ENTRIES.load(Relaxed) <= most / 2 {
+                break;
+            }
             node.known.lock().forget();
             seen.push(node);
         }
@@ -221,8 +226,13 @@ pub struct Known {
     listing: Option<Arc<[DirEntry]>>,
     /// It has been listed, with or without attributes.
     pub is_listed: bool,
+    /// Names that were looked for since it was listed, and of which no more is known than that.
+    missed: u32,
     changes: u64,
 }
+
+/// Who looks for so many names of a listing will look for the others as well.
+const MANY: u32 = 3;
 
 /// The state of a directory when something was asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -261,6 +271,13 @@ impl Known {
         if self.entries.remove(name).is_some() {
             ENTRIES.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// A name is looked for of which nothing is known. Whether the listing is to be asked for again, with attributes.
+    pub fn misses(&mut self) -> bool {
+        let Some(list) = &self.listing else { return false };
+        self.missed += 1;
+        self.missed == MANY && list.len() > 2 * MANY as usize
     }
 
     /// The file of this name has other attributes, and nothing tells of that.
@@ -407,6 +424,7 @@ impl Node {
         if known.is_as(mark) && known.listing.is_none() {
             ENTRIES.fetch_add(list.len(), Relaxed);
             known.listing = Some(list);
+            known.missed = 0;
         }
     }
 }

@@ -254,11 +254,28 @@ fn listings_bring_attributes_where_they_are_wanted() {
             }
         }
     });
-    // Ten for the files of the first one.
-    let count = |wanted| asked.iter().filter(|kind| **kind == wanted).count();
-    assert_eq!((count(kind::LOOK), count(kind::LIST)), (10 + 10, 10), "{asked:?}");
+    // Two for files of the first one, and its listing once more.
+    let count = |asked: &[u8], wanted| asked.iter().filter(|kind| **kind == wanted).count();
+    assert_eq!((count(&asked, kind::LOOK), count(&asked, kind::LIST)), (10 + 2, 10 + 1), "{asked:?}");
     let asked = v.asked(|| (0..10).for_each(|n| assert_eq!(v.names(&format!("d{n}")).len(), 10)));
     assert_eq!(asked, []);
+    // Who lists a directory gets those in it with what is in them; of one with many files that is too much at once.
+    fs::create_dir(v.host("d0/little")).unwrap();
+    fs::write(v.host("d0/little/file"), "x").unwrap();
+    fs::create_dir(v.host("d0/much")).unwrap();
+    (0..300).for_each(|n| fs::write(v.host(&format!("d0/much/{n}")), "x").unwrap());
+    let asked = v.asked(|| {
+        assert_eq!(v.names("d0").len(), 12);
+        assert_eq!(v.names("d0/little"), ["file"]);
+        assert_eq!(v.find("d0/little/file").unwrap().stat().unwrap().size, 1);
+    });
+    assert_eq!((count(&asked, kind::LOOK), count(&asked, kind::LIST)), (1, 1), "{asked:?}");
+    let asked = v.asked(|| assert_eq!(v.names("d0/much").len(), 300));
+    assert_eq!((count(&asked, kind::LOOK), count(&asked, kind::LIST)), (1, 1), "{asked:?}");
+    // What came so is no older than what was asked for.
+    fs::remove_file(v.host("d0/little/file")).unwrap();
+    assert!(v.names("d0/little").is_empty());
+    assert_eq!(v.find("d0/little/file").err(), Some(ENOENT));
 }
 
 /// Deterministic: whatever the host and the machine change in turn, the machine sees what there is.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Inodes of a volume.
 
-use crate::client::{Client, Fid};
+use crate::client::{Client, Fid, Wanted};
 use crate::file::NineFile;
-use crate::known::{self, Entry, Known, KnownFile, refresh};
+use crate::known::{self, Entry, Known, KnownFile, Mark, refresh};
 use crate::nameless::Nameless;
 use crate::pages::NinePages;
 use crate::wire::{Qid, Reply, kind};
@@ -16,6 +16,8 @@ use core::any::Any;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 mod told;
+
+use told::Listed;
 
 /// P9_GETATTR_BASIC.
 const GETATTR_BASIC: u64 = 0x7ff;
@@ -74,8 +76,8 @@ pub fn root(client: &Arc<Client>, tree: &[u8]) -> Result<Arc<dyn Inode>> {
     let (fid, qid) = client.attach(tree)?;
     if client.is_extended() {
         let strangers = refresh();
-        let (fid, watch, stat) = client.look(&fid, None, |r| read_attributes(client, r))?;
-        return Ok(found(client, fid, watch, stat, strangers, true));
+        let (fid, watch, stat) = client.look(&fid, None, Wanted::Nothing, |r| read_attributes(client, r))?;
+        return Ok(found(client, fid, watch, stat, None, strangers, true));
     }
     Ok(node(client, fid, qid)?)
 }
@@ -86,6 +88,7 @@ fn found(
     fid: Fid,
     watch: Option<i32>,
     stat: Stat,
+    listed: Option<Listed>,
     strangers: Option<u64>,
     is_root: bool,
 ) -> Arc<Node> {
@@ -100,6 +103,9 @@ fn found(
         if is_new {
             known::add(watch, &node);
             node.keep_stat(stat, mark);
+            if let Some(listed) = listed {
+                node.keep_listed(listed, mark);
+            }
         }
     }
     node
@@ -393,7 +399,10 @@ impl Node {
         if self.client.is_extended() {
             return match self.known_child(name) {
                 Some(known) => known,
-                None => self.look(name),
+                None => match self.read_ahead(name) {
+                    Some(known) => known,
+                    None => self.look(name),
+                },
             };
         }
         let (fid, qid) = self.client.walk(&*self.fid()?, Some(name))?;

@@ -27,6 +27,11 @@ pub const CALLS: &[(u32, &str, &str)] = &[
     (19, "readv", "a packet of a tap, with its header"),
     (20, "writev", "a packet, with its header"),
     (
+        24,
+        "sched_yield",
+        "machines with volumes: a 9p server that shares a processor with the machine answers first",
+    ),
+    (
         28,
         "madvise",
         "the kernel's view of the archive goes back to the host (MADV_DONTNEED); memory comes in large pages (MADV_COLLAPSE)",

@@ -343,6 +343,7 @@ pub fn filter(machine: &Machine) -> Filter {
             f.allow_if(number, &[(low(0), Must::BeAtLeast(first as u32))]);
         }
         f.allow(host::RECVMSG);
+        f.allow(host::SCHED_YIELD);
     }
     if let Some(process) = machine.several {
         if !machine.in_turns {
@@ -499,6 +500,7 @@ mod tests {
                 let is_given = open.given.is_some() && fd >= GIVEN as u64;
                 assert!(passes(host::CLOSE) == is_given && passes(host::PREADV2) == is_given, "{fd}");
                 assert_eq!(passes(host::RECVMSG), open.given.is_some());
+                assert_eq!(passes(host::SCHED_YIELD), open.given.is_some());
             }
         }
     }

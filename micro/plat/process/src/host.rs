@@ -20,6 +20,7 @@ pub const IOCTL: u32 = 16;
 pub const READV: u32 = 19;
 pub const WRITEV: u32 = 20;
 pub const RECVMSG: u32 = 47;
+pub const SCHED_YIELD: u32 = 24;
 pub const MADVISE: u32 = 28;
 pub const SOCKETPAIR: u32 = 53;
 pub const CLONE: u32 = 56;
@@ -191,6 +192,12 @@ pub unsafe fn preadv_at_hand(fd: i32, parts: &[IoVec], offset: u64) -> Result<us
     let (start, count) = (parts.as_ptr() as u64, parts.len() as u64);
     // SAFETY: as in `preadv`.
     unsafe { call(PREADV2, [fd as u64, start, count, offset, 0, RWF_NOWAIT]) }
+}
+
+/// Lets others of the host run who share this processor.
+pub fn sched_yield() {
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(SCHED_YIELD, [0; 6]) };
 }
 
 /// Closes a descriptor that nobody uses any more.

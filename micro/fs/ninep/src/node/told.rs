@@ -3,6 +3,40 @@
 
 use super::*;
 
+/// What is in a directory.
+#[derive(Default)]
+pub(super) struct Listed {
+    entries: Vec<DirEntry>,
+    /// Those of them that came with their attributes and are no directories.
+    files: Vec<(Vec<u8>, Entry)>,
+}
+
+impl Listed {
+    /// Takes in the body of an answer to [`kind::LIST`]: whether there is nothing behind it, and where that would continue.
+    fn read(
+        &mut self,
+        client: &Client,
+        r: &mut Reply<'_>,
+        with_attributes: bool,
+    ) -> Result<(bool, Option<u64>)> {
+        let (is_last, length) = (r.u8()? != 0, r.u32()?);
+        let mut entries = Reply(r.take(length as usize)?);
+        let mut last = None;
+        while !entries.0.is_empty() {
+            let (next, entry) = read_entry(&mut entries)?;
+            last = Some(next);
+            let has_attributes = with_attributes && entries.u8()? != 0;
+            let stat = if has_attributes { Some(read_attributes(client, &mut entries)?) } else { None };
+            let Some(entry) = entry else { continue };
+            if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
+                self.files.push((entry.name.clone(), Entry::File(KnownFile::new(stat, None))));
+            }
+            self.entries.push(entry);
+        }
+        Ok((is_last, last))
+    }
+}
+
 impl Node {
     /// What is known of this file where it was found.
     fn with_known<T>(&self, read: impl FnOnce(&KnownFile) -> Option<T>) -> Option<T> {
@@ -94,7 +128,7 @@ impl Node {
             Way::Directory(node) => Ok(node),
             Way::File(stat) => {
                 if self.known.lock().is_listed {
-                    self.client.looks_at_listed(true);
+                    self.client.looks_at_listed();
                 }
                 let node = Node::new(&self.client, stat, None, false);
                 let node = enlist(node);
@@ -102,6 +136,17 @@ impl Node {
                 Ok(node)
             }
         })
+    }
+
+    /// What a name leads to that is looked for after others of the same listing: that is asked for again, with all attributes.
+    pub(super) fn read_ahead(&self, name: &[u8]) -> Option<Result<Arc<Node>>> {
+        if !self.known.lock().misses() {
+            return None;
+        }
+        // Where that goes wrong the name itself is asked for.
+        let (listed, mark, _) = self.ask_for_listing(0, usize::MAX, true).ok()?;
+        self.keep_entries(listed.files, mark);
+        self.known_child(name)
     }
 
     /// A file was found by this name here.
@@ -143,12 +188,29 @@ impl Node {
     pub(super) fn look(&self, name: &[u8]) -> Result<Arc<Node>> {
         let own = self.fid()?;
         let mark = self.mark();
-        let asked = self.client.look(&own, Some(name), |r| {
+        // Who lists a directory is likely to list those in it.
+        let wanted = match (self.known.lock().is_listed, self.client.wants_attributes()) {
+            (false, _) => Wanted::Nothing,
+            (true, false) => Wanted::Listing,
+            (true, true) => Wanted::ListingWithAttributes,
+        };
+        let asked = self.client.look(&own, Some(name), wanted, |r| {
             let stat = read_attributes(&self.client, r)?;
-            let target = if stat.kind == FileType::Symlink { Some(Arc::from(r.string()?)) } else { None };
-            Ok((stat, target))
+            let (mut target, mut listed) = (None, None);
+            match stat.kind {
+                FileType::Symlink => target = Some(Arc::from(r.string()?)),
+                FileType::Directory if wanted != Wanted::Nothing => {
+                    self.client.was_listed();
+                    let mut found = Listed::default();
+                    let with_attributes = wanted == Wanted::ListingWithAttributes;
+                    let (is_all, _) = found.read(&self.client, r, with_attributes)?;
+                    listed = is_all.then_some(found);
+                }
+                _ => {}
+            }
+            Ok((stat, target, listed))
         });
-        let (fid, watch, (stat, target)) = match asked {
+        let (fid, watch, (stat, target, listed)) = match asked {
             Ok(answer) => answer,
             Err(ENOENT) => {
                 self.keep_entry(name, Entry::Nothing, mark);
@@ -156,13 +218,16 @@ impl Node {
             }
             Err(e) => return Err(e),
         };
-        let node = found(&self.client, fid, watch, stat, mark.strangers(), false);
+        let node = found(&self.client, fid, watch, stat, listed, mark.strangers(), false);
         if stat.kind == FileType::Directory {
+            if watch.is_none() && mark.strangers().is_some() {
+                self.client.remember_fewer();
+            }
             self.client.remember(&node);
             self.keep_entry(name, Entry::Directory(Arc::downgrade(&node)), mark);
         } else {
             if self.known.lock().is_listed {
-                self.client.looks_at_listed(false);
+                self.client.looks_at_listed();
             }
             self.is_place_of(&node, name);
             self.keep_entry(name, Entry::File(KnownFile::new(stat, target)), mark);
@@ -181,10 +246,22 @@ impl Node {
                 return Ok(list[start..].iter().take(most).cloned().collect());
             }
         }
-        let (own, mark) = (self.fid()?, self.mark());
         let with_attributes = self.client.wants_attributes();
-        let mut all = Vec::new();
-        let mut files = Vec::new();
+        self.client.was_listed();
+        let (listed, mark, is_whole) = self.ask_for_listing(from, most, with_attributes)?;
+        let out = listed.entries.iter().take(most).cloned().collect();
+        if is_whole {
+            self.keep_listed(listed, mark);
+        } else {
+            self.keep_entries(listed.files, mark);
+        }
+        Ok(out)
+    }
+
+    /// A listing from a place on, of `most` entries at least if there are so many; of when it is, and whether it is all.
+    fn ask_for_listing(&self, from: u64, most: usize, with_attributes: bool) -> Result<(Listed, Mark, bool)> {
+        let (own, mark) = (self.fid()?, self.mark());
+        let mut listed = Listed::default();
         let mut offset = from;
         let is_whole = loop {
             let count = self.client.io_limit();
@@ -192,32 +269,14 @@ impl Node {
             let request = request.u8(with_attributes.into());
             let before = offset;
             let is_last = self.client.call_for_data(request, count + 1, |r| {
-                let (is_last, length) = (r.u8()? != 0, r.u32()?);
-                if length > count {
-                    return Err(EIO);
-                }
-                let mut entries = Reply(r.take(length as usize)?);
-                while !entries.0.is_empty() {
-                    let (next, entry) = read_entry(&mut entries)?;
-                    offset = next;
-                    let has_attributes = with_attributes && entries.u8()? != 0;
-                    let stat = if has_attributes {
-                        Some(read_attributes(&self.client, &mut entries)?)
-                    } else {
-                        None
-                    };
-                    let Some(entry) = entry else { continue };
-                    if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
-                        files.push((entry.name.clone(), Entry::File(KnownFile::new(stat, None))));
-                    }
-                    all.push(entry);
-                }
+                let (is_last, last) = listed.read(&self.client, r, with_attributes)?;
+                offset = last.unwrap_or(offset);
                 Ok(is_last)
             })?;
             if is_last {
                 break from == 0;
             }
-            if all.len() >= most {
+            if listed.entries.len() >= most {
                 break false;
             }
             // A server that does not move on would be asked for ever.
@@ -225,13 +284,14 @@ impl Node {
                 return Err(EIO);
             }
         };
-        self.keep_entries(files, mark);
-        let out = all.iter().take(most).cloned().collect();
-        if is_whole {
-            self.keep_listing(all, mark);
-            self.known.lock().is_listed = true;
-        }
-        Ok(out)
+        Ok((listed, mark, is_whole))
+    }
+
+    /// Keeps a whole listing. `mark`: of when it was asked for.
+    pub(super) fn keep_listed(&self, listed: Listed, mark: Mark) {
+        self.keep_entries(listed.files, mark);
+        self.keep_listing(listed.entries, mark);
+        self.known.lock().is_listed = true;
     }
 
     /// The file of this name is about to have it no more: whoever uses it needs a handle that does not go by it.
