@@ -52,6 +52,40 @@ fn two_threads_run_at_the_same_time() {
     }
 }
 
+/// What programs that lay out their data and threads by it read (`lscpu`, hwloc).
+#[test]
+fn processors_and_their_caches_are_told_in_sys() {
+    const SCRIPT: &str = "cd /sys/devices/system/cpu; echo $(ls -d cpu? | tr '\\n' ' '); echo $(cat cpu1/topology/core_id \
+         cpu1/topology/thread_siblings_list cpu1/topology/core_siblings_list); cat cpu2/online 2>/dev/null; \
+         for c in cpu1/cache/index*; do [ -e $c/level ] && echo $(cat $c/level $c/type $c/size $c/coherency_line_size \
+         $c/physical_line_partition $c/ways_of_associativity $c/number_of_sets $c/shared_cpu_list); done; true";
+    for machine in [PROCESS].into_iter().chain(VIRTUAL) {
+        let unilith = Unilith::new();
+        let words = ["--machine", machine, "--network", "none", "--cpus", "2", "busybox", "sh", "-c", SCRIPT];
+        let ran = unilith.program_within(&words, BUILD_KERNEL).ok();
+        let lines: Vec<&str> = ran.out.lines().collect();
+        assert_eq!(lines[..2], ["cpu0 cpu1", "1 1 0-1"], "{machine}");
+        for line in &lines[2..] {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let [_, kind, size, line, partitions, ways, sets, shared] = fields[..] else {
+                panic!("{fields:?}")
+            };
+            assert!(["Data", "Instruction", "Unified"].contains(&kind), "{kind}");
+            let number = |text: &str| text.parse::<u64>().unwrap();
+            let bytes = [line, partitions, ways, sets].map(number).iter().product::<u64>();
+            assert_eq!(format!("{}K", bytes >> 10), size, "{machine}");
+            assert!(["1", "0-1"].contains(&shared), "{shared}");
+        }
+        if machine == PROCESS {
+            let of_host =
+                |file: &str| fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index0/{file}"));
+            if let (Ok(kind), Ok(size)) = (of_host("type"), of_host("size")) {
+                assert!(lines[2].starts_with(&format!("1 {} {} ", kind.trim(), size.trim())), "{lines:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_program_sees_as_many_processors_as_it_was_given() {
     runs_everywhere(&["seen"], |cpus| format!("{cpus} of {cpus} processors"));

@@ -117,6 +117,11 @@ pub enum Entry {
     },
     /// A directory of numbers that come and go.
     Changing(&'static dyn Changing),
+    /// A directory of both: a table, and names that come and go beside it.
+    Beside {
+        rows: &'static [Row],
+        changing: &'static dyn Changing,
+    },
 }
 
 /// A path below a directory, and what it stands for. The directories on the way are there by being named.
@@ -306,9 +311,9 @@ impl Body {
         match self {
             Body::Table { .. }
             | Body::Both { .. }
-            | Body::Entry(Entry::Directory(_) | Entry::DirectoryWith { .. } | Entry::Changing(_)) => {
-                FileType::Directory
-            }
+            | Body::Entry(
+                Entry::Directory(_) | Entry::DirectoryWith { .. } | Entry::Changing(_) | Entry::Beside { .. },
+            ) => FileType::Directory,
             Body::Entry(Entry::Link(_) | Entry::Magic { .. } | Entry::Descriptor { .. }) => FileType::Symlink,
             Body::Entry(
                 Entry::Fixed(_)
@@ -340,6 +345,7 @@ fn contents(entry: Entry) -> Body {
     match entry {
         Entry::Directory(rows) => Body::Table { rows, below: "", permissions: OPEN },
         Entry::DirectoryWith { rows, permissions } => Body::Table { rows, below: "", permissions },
+        Entry::Beside { rows, changing } => Body::Both { rows, changing },
         other => Body::Entry(other),
     }
 }
@@ -549,7 +555,7 @@ impl Inode for Node {
         if let Some((rows, below)) = table {
             stat.links += names(rows, below).filter(|(_, b)| b.kind() == FileType::Directory).count() as u64;
         }
-        if let Body::Entry(Entry::Changing(changing)) = self.body {
+        if let Body::Entry(Entry::Changing(changing)) | Body::Both { changing, .. } = self.body {
             match changing.kind() {
                 FileType::Directory => stat.links += changing.count(self.key),
                 // The number of descriptors (since Linux 6.2).

@@ -5,6 +5,7 @@ extern crate alloc;
 
 pub mod audit;
 mod cgroup;
+mod cpu_devices;
 mod cpuinfo;
 mod descriptors;
 mod interfaces;
@@ -67,14 +68,7 @@ pub fn sys(device: u64) -> Arc<dyn Inode> {
 }
 
 const SYS: &[Row] = &[
-    ("devices/system/cpu/online", Entry::Text(|_| cpus())),
-    ("devices/system/cpu/possible", Entry::Text(|_| cpus())),
-    ("devices/system/cpu/present", Entry::Text(|_| cpus())),
-    ("devices/system/cpu/offline", Entry::Fixed("\n")),
-    ("devices/system/cpu/kernel_max", Entry::Fixed("15\n")),
-    ("devices/system/cpu/cpu0/topology/physical_package_id", Entry::Fixed("0\n")),
-    ("devices/system/cpu/cpu0/topology/core_id", Entry::Fixed("0\n")),
-    ("devices/system/cpu/cpu0/topology/thread_siblings_list", Entry::Fixed("0\n")),
+    ("devices/system/cpu", Entry::Beside { rows: cpu_devices::ALL, changing: &cpu_devices::Processors }),
     ("devices/system/node/online", Entry::Fixed("0\n")),
     ("devices/system/node/possible", Entry::Fixed("0\n")),
     ("devices/system/node/has_cpu", Entry::Fixed("0\n")),
@@ -106,10 +100,7 @@ const SYS: &[Row] = &[
 
 /// The processors there are, as lists of them are written (cpuset(7)).
 fn cpus() -> Result<Vec<u8>> {
-    text(match api_plat::cpus() {
-        1 => String::from("0\n"),
-        count => format!("0-{}\n", count - 1),
-    })
+    cpu_devices::list(0..api_plat::cpus())
 }
 
 /// A file's text from a string.
