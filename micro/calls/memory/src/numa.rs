@@ -9,6 +9,7 @@ use task::call::Call;
 use task::identity::capabilities::CAP_SYS_NICE;
 use task::identity::{As, check_access};
 use task::processes;
+use task::wait::RESTART_ALWAYS;
 
 const MPOL_DEFAULT: u32 = 0;
 const MPOL_PREFERRED: u32 = 1;
@@ -183,7 +184,8 @@ pub fn move_pages(call: &mut Call<'_>) -> Result<usize> {
         }
         status.add(i).write(where_is(&space, page))?;
         if i % PAGES_AT_ONCE == PAGES_AT_ONCE - 1 && task::wait::take_a_break() {
-            return Err(EINTR);
+            // No handler sees that the call was in the middle.
+            return Err(RESTART_ALWAYS);
         }
     }
     Ok(0)

@@ -111,7 +111,8 @@ impl Registered {
         for (count, number) in (first..=last).enumerate() {
             UserPtr::<u8>::new((number * page).max(address)).read()?;
             if count % 1024 == 1023 && task::wait::take_a_break() {
-                return Err(EINTR);
+                // As Linux, whose pinning of pages no handler interrupts.
+                return Err(task::wait::RESTART_ALWAYS);
             }
         }
         let locked = Locked::count(last - first + 1)?;
