@@ -5,7 +5,7 @@
 use rustix::process::Signal;
 use std::{
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command},
     time::Duration,
 };
@@ -417,4 +417,73 @@ fn docker_runs_it_in_place_of_runc() {
     docker.run(&["rm", "-f", "web"]).ok();
     docker.run(&["network", "rm", "front"]).ok();
     assert_eq!(docker.run(&["ps", "-aq"]).ok().out.trim(), "");
+}
+
+/// containerd with sockets and folders of its own; ended with it.
+struct Containerd {
+    bin: String,
+    address: String,
+    daemon: Child,
+}
+
+impl Containerd {
+    fn start(folder: &Path) -> Containerd {
+        const UNPACK: &str = "set -e; cd $0; apt-get download -q containerd; dpkg -x containerd_*.deb .";
+        let unpacked = folder.join("unpacked");
+        fs::create_dir_all(&unpacked).expect("a folder can be made");
+        finish(Command::new("sh").args(["-c", UNPACK]).arg(&unpacked), BUILD_KERNEL).ok();
+        let at = |name: &str| folder.join(name).display().to_string();
+        let address = at("containerd.sock");
+        let text = format!(
+            "version = 2\nroot = {:?}\nstate = {:?}\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = {address:?}\n",
+            at("root"),
+            at("state")
+        );
+        fs::write(folder.join("config.toml"), text).expect("a file can be written");
+        let bin = unpacked.join("usr/bin").display().to_string();
+        let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
+        let log = File::create(folder.join("log")).expect("a file can be made");
+        let daemon = Command::new(format!("{bin}/containerd"))
+            .args(["-c", &at("config.toml")])
+            .env("PATH", &path)
+            .stdout(log.try_clone().expect("a descriptor"))
+            .stderr(log)
+            .spawn()
+            .expect("containerd is there");
+        let containerd = Containerd { bin, address, daemon };
+        eventually("containerd answers", || {
+            let mut version = Command::new(format!("{}/ctr", containerd.bin));
+            finish(version.args(["-a", &containerd.address, "version"]), PODMAN).code == Some(0)
+        });
+        containerd
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        signal(Signal::TERM, self.daemon.id());
+        let _ = self.daemon.wait();
+    }
+}
+
+#[test]
+fn the_page_about_containerd_works_as_printed() {
+    let Some(engine) = engine().filter(|_| can_unpack()) else { return };
+    let unilith = &engine.unilith;
+    let containerd = Containerd::start(&unilith.path("containerd"));
+    for name in ["unilith", "unilith-runc"] {
+        std::os::unix::fs::symlink(unilith_tests::root().join(name), unilith.path(name)).expect("a link");
+    }
+    let page = unilith_tests::root().join("docs/how-to/containerd.md");
+    let text = fs::read_to_string(page).expect("the page is there");
+    let path = format!("{}:{}", containerd.bin, std::env::var("PATH").unwrap_or_default());
+    let mut said = String::new();
+    for line in unilith_tests::page::commands(&text) {
+        let mut shell = unilith.shell(&line);
+        shell.env("PATH", &path).env("CONTAINERD_ADDRESS", &containerd.address);
+        said.push_str(&finish(&mut shell, BUILD_KERNEL).ok().out);
+    }
+    for part in ["inside a machine", "served", "memory", "PAUSED"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }

@@ -83,6 +83,36 @@ mod long {
         assert!(failed.len() <= allowed, "the server is {version}: {failed:?}\n{differences}");
     }
 
+    /// Stressors that find something wrong: there is no swapon(2) and no loop device; FIOQSIZE of a file with holes and the set of semaphores
+    /// that `resources` took away are reported on Linux, too.
+    const WRONG: [&str; 4] = ["file-ioctl", "loop", "sem-sysv", "swap"];
+
+    /// All of stress-ng's stressors for a second each, in one machine that goes on whatever they do to it.
+    #[test]
+    #[ignore = "takes ten minutes"]
+    fn every_stressor_of_stress_ng_is_survived() {
+        let unilith = Unilith::new();
+        let image = "debian:stress-ng";
+        unilith.fetch(image);
+        let machine = ["-m", "1G", "--network", "none", "--set", "ipv6=on", "--set", "tun=on", image];
+        let mut words = vec!["--sequential", "1", "-t", "1", "--verify", "--temp-path", "/tmp"];
+        if tested_machine() != "process" {
+            // Programs of virtual machines run at the kernel's privilege: what they do with it is not stopped.
+            words.extend(["-x", "priv-instr"]);
+        }
+        let ran = unilith.program_within(&[&machine[..], &words].concat(), SUITE);
+        source::keep(&format!("stress-ng-{}", tested_machine()), &ran.to_string());
+        // 2: some found something wrong; 3: some lacked something.
+        assert!(matches!(ran.code, Some(0 | 2 | 3)), "{ran}");
+        let found = ran.out.lines().chain(ran.err.lines()).filter_map(|line| {
+            let (_, what) = line.split_once("fail:")?;
+            what.split_once("] ")?.1.split(':').next()
+        });
+        let found: BTreeSet<&str> = found.filter(|name| !WRONG.contains(name)).collect();
+        assert!(found.is_empty(), "{found:?}: {ran}");
+        assert!(ran.to_string().contains("run completed in"), "{ran}");
+    }
+
     /// bash's tests by their own scripts, here and on this Linux.
     #[test]
     #[ignore = "fetches bash's source, takes minutes"]

@@ -253,8 +253,11 @@ fn spawn(
     if let Some(Kernel { boot, symbols }) = kernel {
         command.arg("--kernel").arg(boot).arg("--symbols").arg(symbols);
     }
-    // Its standard streams are the container's: those the engine gave us.
+    // Its standard streams are the container's: those the engine gave us. Its threads do little: glibc need not keep memory for each, nor
+    // keep what the start took (mallopt(3)).
     command
+        .env("MALLOC_ARENA_MAX", "1")
+        .env("MALLOC_TRIM_THRESHOLD_", "65536")
         .args(["--machine", machine])
         .arg("--bundle")
         .arg(&args.bundle)
