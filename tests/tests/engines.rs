@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Ran, client,
+    BUILD_KERNEL, Ran, Unilith, client,
     engine::{engine, root_is_mount},
     eventually, finish, is_skipped, signal,
 };
@@ -417,6 +417,13 @@ fn docker_runs_it_in_place_of_runc() {
     docker.run(&["rm", "-f", "web"]).ok();
     docker.run(&["network", "rm", "front"]).ok();
     assert_eq!(docker.run(&["ps", "-aq"]).ok().out.trim(), "");
+    let socket = format!("unix://{}/docker.sock", docker.folder.display());
+    let said = follow(&engine.unilith, "docker.md", &|shell| {
+        shell.env("PATH", path_with(&docker.bin)).env("DOCKER_HOST", &socket);
+    });
+    for part in ["inside a machine", "served by name", "inside the same", "web"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 /// containerd with sockets and folders of its own; ended with it.
@@ -441,7 +448,7 @@ impl Containerd {
         );
         fs::write(folder.join("config.toml"), text).expect("a file can be written");
         let bin = unpacked.join("usr/bin").display().to_string();
-        let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
+        let path = path_with(&bin);
         let log = File::create(folder.join("log")).expect("a file can be made");
         let daemon = Command::new(format!("{bin}/containerd"))
             .args(["-c", &at("config.toml")])
@@ -466,24 +473,69 @@ impl Drop for Containerd {
     }
 }
 
-#[test]
-fn the_page_about_containerd_works_as_printed() {
-    let Some(engine) = engine().filter(|_| can_unpack()) else { return };
-    let unilith = &engine.unilith;
-    let containerd = Containerd::start(&unilith.path("containerd"));
+/// Runs what a page prints in a folder that has the commands; what they said. `prepare`: lets a shell find the engine.
+fn follow(unilith: &Unilith, page: &str, prepare: &dyn Fn(&mut Command)) -> String {
     for name in ["unilith", "unilith-runc"] {
         std::os::unix::fs::symlink(unilith_tests::root().join(name), unilith.path(name)).expect("a link");
     }
-    let page = unilith_tests::root().join("docs/how-to/containerd.md");
+    let page = unilith_tests::root().join("docs/how-to").join(page);
     let text = fs::read_to_string(page).expect("the page is there");
-    let path = format!("{}:{}", containerd.bin, std::env::var("PATH").unwrap_or_default());
     let mut said = String::new();
     for line in unilith_tests::page::commands(&text) {
         let mut shell = unilith.shell(&line);
-        shell.env("PATH", &path).env("CONTAINERD_ADDRESS", &containerd.address);
+        prepare(&mut shell);
         said.push_str(&finish(&mut shell, BUILD_KERNEL).ok().out);
     }
+    said
+}
+
+/// `PATH` with a folder before all others.
+fn path_with(folder: &str) -> String {
+    format!("{folder}:{}", std::env::var("PATH").unwrap_or_default())
+}
+
+#[test]
+fn the_page_about_containerd_works_as_printed() {
+    let Some(engine) = engine().filter(|_| can_unpack()) else { return };
+    let containerd = Containerd::start(&engine.unilith.path("containerd"));
+    let said = follow(&engine.unilith, "containerd.md", &|shell| {
+        shell.env("PATH", path_with(&containerd.bin)).env("CONTAINERD_ADDRESS", &containerd.address);
+    });
     for part in ["inside a machine", "served", "memory", "PAUSED"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// With a store and a network of the test's: a `podman` in front of the other one says so.
+#[test]
+fn the_page_about_podman_works_as_printed() {
+    let Some(engine) = engine().filter(|_| can_unpack()) else { return };
+    let podman = Podman::new(engine.unilith.path("podman"));
+    let folder = engine.bundle("image", "", |_| {});
+    let archive = engine.unilith.path("image.tar").display().to_string();
+    client("tar", &["-C", &folder.join("rootfs").display().to_string(), "-cf", &archive, "."]).ok();
+    podman.podman(&["import", &archive, "tools"]).ok();
+    if let Some(why) = podman.is_hindered() {
+        eprintln!("skipped: Podman runs nothing with runc: {why}");
+        return;
+    }
+    let bin = engine.unilith.path("bin");
+    fs::create_dir(&bin).expect("a folder can be made");
+    let real = client("sh", &["-c", "command -v podman"]).ok().out;
+    let state = podman.state.display();
+    let text = format!(
+        "#!/bin/sh\nexport CONTAINERS_CONF={state}/containers.conf\nexec nsenter --net=/run/netns/{} -- {} --cgroup-manager cgroupfs \
+         --events-backend file --root {state}/storage --runroot {state}/run --tmpdir {state}/tmp \"$@\"\n",
+        podman.namespace,
+        real.trim()
+    );
+    fs::write(bin.join("podman"), text).expect("a file can be written");
+    client("chmod", &["755", &bin.join("podman").display().to_string()]).ok();
+    let path = path_with(&bin.display().to_string());
+    let said = follow(&engine.unilith, "podman.md", &|shell| {
+        shell.env("PATH", &path);
+    });
+    for part in ["inside a machine", "served\n", "served to a neighbour", "inside a virtual machine"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
