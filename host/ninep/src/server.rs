@@ -14,6 +14,7 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
+    ffi::CStr,
     fs::File,
     mem::MaybeUninit,
     os::{
@@ -358,7 +359,7 @@ impl Server {
     }
 
     /// As Treaddir, of a directory that need not be open, and with a byte in front that says whether nothing is left. With attributes
-    /// each entry is followed by a byte, and where that is 1 by the body of an Rgetattr.
+    /// each entry is followed by a byte, where that is not 0 by the body of an Rgetattr, and where it is 2 by the target of a link.
     fn list(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, offset, count, with_attributes) = (r.u32()?, r.u64()?, r.u32()?, r.u8()? != 0);
         let most = count.min(self.io_unit() - 1) as usize;
@@ -548,9 +549,6 @@ impl Server {
     }
 }
 
-/// Bytes of the body of an Rgetattr.
-const ATTRIBUTES: usize = 8 + Qid::SIZE + 3 * 4 + 5 * 8 + 6 * 8 + 4 * 8;
-
 /// The entries of a directory from an offset on that take this many bytes at most; whether they are the last.
 fn read_entries(
     export: &Export,
@@ -568,10 +566,6 @@ fn read_entries(
     while let Some(entry) = reader.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        let more = if with_attributes { 1 + ATTRIBUTES } else { 0 };
-        if entries.len() + Qid::SIZE + 8 + 1 + 2 + name.len() + more > most {
-            return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(false) };
-        }
         let kind = export.kind(directory, name, entry.file_type());
         // What is mounted here has another number once walked to; listings say the directory's, as on Linux.
         (stat.st_ino, stat.st_mode) = (entry.ino(), kind.as_raw_mode());
@@ -582,14 +576,28 @@ fn read_entries(
         if with_attributes {
             let is_own = name != b"." && name != b"..";
             match is_own.then(|| export.stat_of(directory, entry.file_name())) {
-                Some(Ok(stat)) => put_attributes(export, &stat, record.u8(1)),
+                Some(Ok(stat)) => put_entry(export, directory, entry.file_name(), &stat, &mut record),
                 // It has gone meanwhile.
                 _ => drop(record.u8(0)),
             }
         }
-        entries.extend(&one[HEADER..]);
+        let record = &one[HEADER..];
+        if entries.len() + record.len() > most {
+            return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(false) };
+        }
+        entries.extend(record);
     }
     Ok(true)
+}
+
+/// Attributes of an entry, and of a symbolic link where it leads.
+fn put_entry(export: &Export, directory: &OwnedFd, name: &CStr, stat: &fs::Stat, out: &mut Answer) {
+    let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+    let target = if is_link { fs::readlinkat(directory, name, Vec::new()).ok() } else { None };
+    put_attributes(export, stat, out.u8(if target.is_some() { 2 } else { 1 }));
+    if let Some(target) = target {
+        out.string(target.as_bytes());
+    }
 }
 
 /// The body of an Rgetattr.

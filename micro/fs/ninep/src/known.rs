@@ -14,7 +14,7 @@
 
 use crate::node::Node;
 use abi::{
-    Result,
+    Errno, Result,
     errno::{EAGAIN, EINTR},
 };
 use alloc::sync::{Arc, Weak};
@@ -184,19 +184,13 @@ pub struct KnownFile {
     pub target: Option<Arc<[u8]>>,
     /// No other state ever had it, so that whoever finds it again knows that the file has not changed.
     pub version: u64,
-    /// It has no attribute `security.capability`: each execution asks for that.
-    pub has_no_capabilities: bool,
+    /// What was answered to who asked for the attribute `security.capability` (`ENODATA`, `EOPNOTSUPP`): each execution does.
+    pub no_capabilities: Option<Errno>,
 }
 
 impl KnownFile {
     pub fn new(stat: Stat, target: Option<Arc<[u8]>>) -> KnownFile {
-        KnownFile {
-            stat,
-            is_sure: stat.links == 1,
-            target,
-            version: new_version(),
-            has_no_capabilities: false,
-        }
+        KnownFile { stat, is_sure: stat.links == 1, target, version: new_version(), no_capabilities: None }
     }
 }
 
@@ -204,6 +198,20 @@ impl Entry {
     /// What is known of a file of that name.
     pub fn file(&self) -> Option<&KnownFile> {
         if let Entry::File(file) = self { Some(file) } else { None }
+    }
+
+    /// Nothing was told of the file since it was asked for before: it is in the state that it was in.
+    fn is_still(&self, new: &Entry) -> bool {
+        let same =
+            |before: &KnownFile, new: &KnownFile| before.is_sure && before.stat.inode == new.stat.inode;
+        self.file().zip(new.file()).is_some_and(|(before, new)| same(before, new))
+    }
+
+    /// Takes what is new from an answer about the same state.
+    fn learns(&mut self, new: Entry) {
+        if let (Entry::File(before), Entry::File(new)) = (self, new) {
+            before.target = before.target.take().or(new.target);
+        }
     }
 
     fn file_mut(&mut self) -> Option<&mut KnownFile> {
@@ -284,7 +292,7 @@ impl Known {
     pub fn file_changes(&mut self, name: &[u8]) {
         self.changes += 1;
         if let Some(file) = self.entries.get_mut(name).and_then(Entry::file_mut) {
-            (file.is_sure, file.version, file.has_no_capabilities) = (false, new_version(), false);
+            (file.is_sure, file.version, file.no_capabilities) = (false, new_version(), None);
         }
     }
 
@@ -371,7 +379,12 @@ impl Node {
         let mut known = self.known.lock();
         if known.is_as(mark) {
             let before = known.entries.len();
-            entries.into_iter().for_each(|(name, entry)| drop(known.entries.insert(name, entry)));
+            for (name, entry) in entries {
+                match known.entries.get_mut(&name) {
+                    Some(before) if before.is_still(&entry) => before.learns(entry),
+                    _ => drop(known.entries.insert(name, entry)),
+                }
+            }
             ENTRIES.fetch_add(known.entries.len() - before, Relaxed);
         }
     }
@@ -387,24 +400,18 @@ impl Node {
 
     /// Attributes of a file, which was found by this name once and may have lost it since.
     pub(crate) fn keep_attributes(&self, name: &[u8], new: Stat, mark: Mark) {
-        refresh();
-        let mut known = self.known.lock();
-        if known.is_as(mark)
-            && let Some(file) = known.entries.get_mut(name).and_then(Entry::file_mut)
-            && file.stat.inode == new.inode
-        {
-            (file.stat, file.is_sure) = (new, new.links == 1);
-        }
+        self.keep_of(name, new.inode, mark, |file| (file.stat, file.is_sure) = (new, new.links == 1));
     }
 
-    /// A file that was found by this name has no capabilities.
-    pub(crate) fn keep_no_capabilities(&self, name: &[u8], inode: u64, mark: Mark) {
+    /// Keeps what else was asked of a file that was found by this name.
+    pub(crate) fn keep_of(&self, name: &[u8], inode: u64, mark: Mark, keep: impl FnOnce(&mut KnownFile)) {
         refresh();
         let mut known = self.known.lock();
         if known.is_as(mark)
             && let Some(file) = known.entries.get_mut(name).and_then(Entry::file_mut)
+            && file.stat.inode == inode
         {
-            file.has_no_capabilities = file.is_sure && file.stat.inode == inode;
+            keep(file);
         }
     }
 

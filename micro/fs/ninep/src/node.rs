@@ -518,9 +518,7 @@ impl Inode for Node {
         if let Some(target) = self.known_target() {
             return Ok(target.to_vec());
         }
-        let own = self.fid()?;
-        let request = self.client.request(kind::READLINK).fid(&own);
-        self.client.call(request, |r| Ok(r.string()?.to_vec()))
+        self.ask_for_target()
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {

@@ -25,11 +25,12 @@ impl Listed {
         while !entries.0.is_empty() {
             let (next, entry) = read_entry(&mut entries)?;
             last = Some(next);
-            let has_attributes = with_attributes && entries.u8()? != 0;
-            let stat = if has_attributes { Some(read_attributes(client, &mut entries)?) } else { None };
+            let more = if with_attributes { entries.u8()? } else { 0 };
+            let stat = if more != 0 { Some(read_attributes(client, &mut entries)?) } else { None };
+            let target = if more == 2 { Some(Arc::from(entries.string()?)) } else { None };
             let Some(entry) = entry else { continue };
             if let Some(stat) = stat.filter(|stat| stat.kind != FileType::Directory) {
-                self.files.push((entry.name.clone(), Entry::File(KnownFile::new(stat, None))));
+                self.files.push((entry.name.clone(), Entry::File(KnownFile::new(stat, target))));
             }
             self.entries.push(entry);
         }
@@ -49,6 +50,18 @@ impl Node {
     /// Where a symbolic link is known to lead.
     pub(super) fn known_target(&self) -> Option<Arc<[u8]>> {
         self.with_known(|file| file.target.clone())
+    }
+
+    /// Asks where a symbolic link leads.
+    pub(super) fn ask_for_target(&self) -> Result<Vec<u8>> {
+        let asked = self.place().map(|(directory, name)| (directory.mark(), directory, name));
+        let own = self.fid()?;
+        let request = self.client.request(kind::READLINK).fid(&own);
+        let target = self.client.call(request, |r| Ok(r.string()?.to_vec()))?;
+        if let Some((mark, directory, name)) = asked {
+            directory.keep_of(&name, self.path, mark, |file| file.target = Some(Arc::from(&target[..])));
+        }
+        Ok(target)
     }
 
     /// The state of the file's data, for as long as nobody changes it; `None`: it is not told when that happens.
@@ -173,13 +186,13 @@ impl Node {
 
     /// The value of [`CAPABILITIES`].
     pub(super) fn capabilities(&self) -> Result<Vec<u8>> {
-        if self.with_known(|file| (file.is_sure && file.has_no_capabilities).then_some(())).is_some() {
-            return Err(ENODATA);
+        if let Some(error) = self.with_known(|file| file.no_capabilities.filter(|_| file.is_sure)) {
+            return Err(error);
         }
         let asked = self.place().map(|(directory, name)| (directory.mark(), directory, name));
         let value = self.read_xattr(CAPABILITIES, XATTR_LIMIT);
-        if let (Err(ENODATA), Some((mark, directory, name))) = (&value, asked) {
-            directory.keep_no_capabilities(&name, self.path, mark);
+        if let (Err(error @ (ENODATA | EOPNOTSUPP)), Some((mark, directory, name))) = (&value, asked) {
+            directory.keep_of(&name, self.path, mark, |file| file.no_capabilities = Some(*error));
         }
         value
     }
