@@ -2,7 +2,7 @@
 //! What a program finds beside its image: files and file systems in memory, a root it may not write, names of its own.
 
 use std::{fs, os::unix::fs::PermissionsExt};
-use unilith_tests::{Ran, Unilith, is_skipped_without_micro, tested_machine};
+use unilith_tests::{Ran, Unilith, compile, is_skipped_without_micro, tested_machine};
 
 fn run(unilith: &Unilith, flags: &[&str], script: &str) -> Ran {
     unilith.program(&[flags, &["busybox", "sh", "-c", script]].concat())
@@ -55,6 +55,26 @@ fn what_the_host_changes_in_a_volume_is_seen_at_once() {
         assert!(says.starts_with("renamed\n"), "{says}");
         fs::remove_file(data.join("below/renamed")).unwrap();
     }
+}
+
+/// More than a process machine is given by its server, which reads and writes the others for it.
+#[test]
+fn many_files_of_a_volume_are_open_at_a_time() {
+    let unilith = Unilith::new();
+    let data = unilith.path("data");
+    fs::create_dir(&data).unwrap();
+    let program = compile(&unilith, &["cc", "-O2"], "many_open.c", &[]);
+    let volume = format!("{}:/data", data.display());
+    unilith.program(&["-m", "512M", "-v", &volume, &program, "/data"]).ok().says("all of them\n");
+    // As the program left them.
+    let wanted = |number: usize, length: usize| -> Vec<u8> {
+        (0..length).map(|i| (number * 31 + i * 7 + i / 4096) as u8).collect()
+    };
+    assert!(fs::read(data.join("file11")).unwrap() == wanted(11, 21));
+    assert!(fs::read(data.join("file50")).unwrap() == wanted(50, 300_050));
+    assert!(fs::read(data.join("file8")).unwrap() == [wanted(8, 18), b"end".to_vec()].concat());
+    assert_eq!(fs::metadata(data.join("file100")).unwrap().len(), 9000);
+    assert!(!data.join("file9").exists());
 }
 
 #[test]
