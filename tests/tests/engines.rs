@@ -31,8 +31,8 @@ struct Podman {
 
 impl Podman {
     fn new(state: PathBuf) -> Podman {
-        const INSTALL: &str = "command -v podman >/dev/null && command -v runc >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y \
-            --no-install-recommends podman runc conmon netavark aardvark-dns iptables";
+        const INSTALL: &str = "{ command -v podman && command -v runc && command -v catatonit; } >/dev/null || \
+            DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends podman runc conmon netavark aardvark-dns iptables catatonit";
         finish(Command::new("sh").args(["-c", INSTALL]), BUILD_KERNEL).ok();
         fs::create_dir(&state).expect("a folder can be made");
         // Limits that this computer may not raise (Podman's defaults are above them).
