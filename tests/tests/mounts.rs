@@ -77,6 +77,35 @@ fn many_files_of_a_volume_are_open_at_a_time() {
     assert!(!data.join("file9").exists());
 }
 
+/// What a program removes is gone on the host, with its bytes, however long the machine goes on.
+#[test]
+fn the_host_gets_the_room_of_files_that_are_removed_at_once() {
+    let unilith = Unilith::new();
+    let data = unilith.path("data");
+    fs::create_dir(&data).unwrap();
+    let volume = format!("{}:/data", data.display());
+    let machine = unilith.start(&["-v", &volume, "busybox", "sleep", "1000000"]);
+    let in_use = || -> Vec<String> {
+        let of = |folder: std::path::PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+        let descriptors = of("/proc".into()).flat_map(|process| of(process.path().join("fd")));
+        let files = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
+        let files = files.filter(|file| file.starts_with(&data) && *file != data);
+        files.map(|file| file.display().to_string()).collect()
+    };
+    for script in [
+        "echo written > /data/new; rm /data/new",
+        "echo written > /data/new; cat /data/new > /data/copy; mv /data/copy /data/new; rm /data/new",
+        "echo written > /data/new; { rm /data/new; cat; } < /data/new",
+    ] {
+        unilith.run(&["exec", &machine.id, "busybox", "sh", "-c", script]).ok();
+        assert_eq!(in_use(), [""; 0], "{script}");
+    }
+    // One that is written is closed when the program closes it.
+    unilith.run(&["exec", &machine.id, "busybox", "sh", "-c", "echo written > /data/new"]).ok();
+    let open = in_use().into_iter().filter(|file| file.ends_with("new")).count();
+    assert!(open <= 1, "a handle that stands for its name, and nothing that writes");
+}
+
 #[test]
 fn a_network_card_has_the_address_that_was_asked_for() {
     if is_skipped_without_micro("Linux' small configuration is asked in another way") {

@@ -181,6 +181,7 @@ impl State {
                     pending.done = true;
                     wake.push(pending.waiter.clone());
                 }
+                _ if tag == ninep::POSTED => {}
                 _ => log::warn!("9p: a reply that nobody asked for"),
             }
             at += length;
@@ -302,6 +303,19 @@ impl ninep::Transport for Channel {
         let (request, reply, given) = self.ask(request, reply)?;
         let file = |given| Box::new(File::new(given, self.pace.clone())) as Box<dyn ninep::Given>;
         Ok((request, reply, given.map(file)))
+    }
+
+    fn post(&self, request: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        // Who does not read what is sent is not sent more.
+        let has_room =
+            state.output.len() <= MAX_MESSAGE && state.output.reserve_fallibly(request.len()).is_ok();
+        if state.broken || !has_room {
+            return false;
+        }
+        state.output.extend_from_slice(request);
+        state.push(self.fd);
+        true
     }
 
     fn hold(&self, address: u64, length: usize, is_written: bool) -> Vec<PageFrame> {

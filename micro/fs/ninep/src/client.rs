@@ -47,6 +47,12 @@ pub trait Transport: Send + Sync {
         Vec::new()
     }
 
+    /// Sends a request whose answer nobody waits for, behind all that were sent before: its tag is [`POSTED`], whatever others are on their
+    /// way. Never sleeps. False: it was not sent.
+    fn post(&self, _request: &[u8]) -> bool {
+        false
+    }
+
     /// As [`Transport::call`], for an answer with which the server may give the file that it opens.
     fn call_to_open(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<OpenAnswered> {
         self.call(request, reply).map(|(request, reply)| (request, reply, None))
@@ -81,6 +87,8 @@ pub type Answered = (Vec<u8>, Vec<u8>, usize);
 const VERSION: &[u8] = b"9P2000.L";
 /// Tag of Tversion, and fid for "no authentication".
 const NO_TAG: u16 = 0xffff;
+/// Tag of requests that are posted: servers of ours answer in turn and do not look at it.
+pub const POSTED: u16 = 0xfffe;
 const NO_FID: u32 = u32::MAX;
 /// Bytes of a read or write message around its data.
 const IO_HEADER: u32 = 24;
@@ -176,7 +184,7 @@ struct Fids {
     free: Vec<u32>,
     /// Dropped, and not yet given back to the server.
     dropped: Vec<u32>,
-    /// One of these is open for writing: others may wait for that to end.
+    /// One of these is to be given back with the next request at the latest.
     is_urgent: bool,
 }
 
@@ -188,6 +196,9 @@ pub struct Fid {
     is_live: AtomicBool,
     /// It is open for writing.
     is_written: bool,
+    /// It is to be given back as soon as it is dropped: others may wait for the end of what is written, and the host keeps the bytes of
+    /// what has no name.
+    hurries: AtomicBool,
     /// What the server gave when it was opened.
     given: Option<Box<dyn Given>>,
 }
@@ -207,9 +218,23 @@ impl Fid {
         self.is_written
     }
 
+    /// Its file may have lost its last name.
+    pub fn hurries(&self) {
+        self.hurries.store(true, Ordering::Relaxed);
+    }
+
     /// A request made the server know it.
     pub fn now_live(&self) {
         self.is_live.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives it back at once; nobody uses it any more.
+    pub fn end(&self) {
+        if self.is_live.swap(false, Ordering::Relaxed) {
+            let request = self.client.request(kind::CLUNK).fid(self);
+            // Whatever the answer, the handle is gone.
+            let _ = self.client.call(request, |_| Ok(()));
+        }
     }
 
     /// Gives it back at once, for what the server's answer says.
@@ -258,12 +283,21 @@ impl<'f> Message<'f> {
 
 impl Drop for Fid {
     fn drop(&mut self) {
-        let mut fids = self.client.session.fids.lock();
-        if *self.is_live.get_mut() {
-            fids.is_urgent |= self.is_written;
-            fids.dropped.push(self.number);
-        } else {
+        // The machine's own descriptor of the file first.
+        self.given = None;
+        let session = &self.client.session;
+        let mut fids = session.fids.lock();
+        if !*self.is_live.get_mut() {
             fids.free.push(self.number);
+            return;
+        }
+        fids.dropped.push(self.number);
+        let hurries = *self.hurries.get_mut();
+        if (hurries || fids.dropped.len() >= MANY) && session.transport.is_extended() {
+            drop(fids);
+            session.post_dropped();
+        } else {
+            fids.is_urgent |= hurries;
         }
     }
 }
@@ -319,7 +353,7 @@ impl Session {
         let mut tags = self.tags.lock();
         let number = match tags.free.pop() {
             Some(number) => number,
-            None if tags.next == NO_TAG => return Err(EAGAIN),
+            None if tags.next == POSTED => return Err(EAGAIN),
             None => {
                 // Room for it when it is free again: nothing may fail then.
                 let given = usize::from(tags.next) + 1;
@@ -373,6 +407,36 @@ impl Session {
             // Whatever the answer, the handle is gone (Tclunk, "even if it returns an error").
             let _ = self.exchange(request, tag.number, SMALL_REPLY, |_| Ok(()));
             self.fids.lock().free.push(number);
+        }
+    }
+
+    /// Gives back all handles that were dropped, without waiting for an answer: whatever is sent later comes later. What cannot be sent
+    /// now is given back with the next request.
+    fn post_dropped(&self) {
+        let numbers = {
+            let mut fids = self.fids.lock();
+            fids.is_urgent = true;
+            let left = fids.dropped.len().saturating_sub(MAX_CLUNKS);
+            fids.dropped.split_off(left)
+        };
+        if numbers.is_empty() {
+            return;
+        }
+        let mut request = self.request(kind::CLUNKS).u16(numbers.len() as u16);
+        for number in &numbers {
+            request = request.u32(*number);
+        }
+        let posted = self.seal(request, POSTED, 0).is_ok_and(|(bytes, _)| {
+            let posted = self.transport.post(&bytes);
+            self.keep(bytes);
+            posted
+        });
+        let mut fids = self.fids.lock();
+        if posted {
+            fids.is_urgent = false;
+            fids.free.extend(numbers);
+        } else {
+            fids.dropped.extend(numbers);
         }
     }
 
@@ -508,6 +572,15 @@ impl Client {
         self.session.give_back();
     }
 
+    /// The same at once, for handles of files that have no name any more: the host keeps their bytes until then.
+    pub fn give_back_at_once(&self) {
+        if self.is_extended() {
+            self.session.post_dropped();
+        } else {
+            self.session.give_back();
+        }
+    }
+
     /// Sends the request and reads the answer's body with `read`.
     pub fn call<T>(&self, request: Message<'_>, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
         self.call_with_room(request, SMALL_REPLY, read)
@@ -582,7 +655,14 @@ impl Client {
             fids.next += 1;
             fids.next - 1
         });
-        Fid { client: self.clone(), number, is_live: false.into(), is_written: false, given: None }
+        Fid {
+            client: self.clone(),
+            number,
+            is_live: false.into(),
+            is_written: false,
+            hurries: false.into(),
+            given: None,
+        }
     }
 
     /// Tattach as root: the root directory of the tree that the server has under this name.
@@ -643,6 +723,7 @@ impl Client {
         self.with_room(|| {
             let mut fid = self.new_fid();
             fid.is_written = flags & ACCESS_MODE != 0;
+            fid.hurries = fid.is_written.into();
             let request = with_name(self.request(kind::OPEN).fid(from).fid(&fid).u32(flags), name);
             let (qid, given) = self.call_to_open(request, |r| r.qid())?;
             fid.given = given;

@@ -275,8 +275,19 @@ impl File for NineFile {
         }
     }
 
+    /// Others may wait for the end of a file that was written, and for the bytes of one that has no name.
     fn close(&self) -> Result<()> {
-        self.node.client().give_back();
+        match &self.fid {
+            // A server of ours is told when the handle is dropped.
+            _ if self.node.client().is_extended() => {}
+            Some(fid)
+                if Arc::strong_count(fid) == 1 && (fid.is_written() || self.node.nameless.is_told()) =>
+            {
+                fid.end();
+                self.node.lets_go(1);
+            }
+            _ => self.node.client().give_back(),
+        }
         Ok(())
     }
 

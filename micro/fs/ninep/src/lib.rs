@@ -23,7 +23,7 @@ mod pages;
 mod wire;
 
 pub use api_mem::{Gather, PageFrame};
-pub use client::{Answered, Given, MAX_GIVEN, OpenAnswered, Transport};
+pub use client::{Answered, Given, MAX_GIVEN, OpenAnswered, POSTED, Transport};
 pub use known::{Changes, hear_of_changes};
 pub use wire::gives;
 

@@ -316,6 +316,21 @@ impl Node {
         }
     }
 
+    /// A name of it was removed. Where that was the last one, and nobody has the file open, the host gets its bytes back.
+    fn is_removed(&self) {
+        self.may_be_lost();
+        self.lets_go(0);
+    }
+
+    /// Gives its handle back where it has no name any more, and no more than so many have it open.
+    pub(crate) fn lets_go(&self, users: usize) {
+        let is_used = self.open_files.load(Ordering::Relaxed) > users || self.any_pages().is_some();
+        if self.nameless.is_told() && !is_used {
+            drop(self.fid.lock().take());
+            self.client.give_back_at_once();
+        }
+    }
+
     /// The server is known to find this file no more, or another one in its place.
     pub(crate) fn is_lost(&self) -> Result<bool> {
         match self.asked() {
@@ -579,7 +594,8 @@ impl Inode for Node {
         let own = self.fid()?;
         let request = self.client.request(kind::UNLINKAT).fid(&own).string(name).u32(flags);
         self.client.call(request, |_| Ok(()))?;
-        gone.inspect(|gone| gone.may_be_lost());
+        gone.inspect(|gone| gone.is_removed());
+        self.client.give_back_at_once();
         Ok(())
     }
 
@@ -601,7 +617,8 @@ impl Inode for Node {
         let (from, target) = (self.fid()?, to.fid()?);
         let request = self.client.request(kind::RENAMEAT).fid(&from).string(name);
         self.client.call(request.fid(&target).string(to_name), |_| Ok(()))?;
-        replaced.inspect(|replaced| replaced.may_be_lost());
+        replaced.inspect(|replaced| replaced.is_removed());
+        self.client.give_back_at_once();
         Ok(())
     }
 

@@ -315,8 +315,10 @@ impl Node {
         let inode = self.with_entry(name, |entry| entry.file().map(|file| file.stat.inode));
         let used = inode.and_then(|inode| self.client.nodes.lock().get(&inode).and_then(Weak::upgrade));
         if let Some(used) = used {
-            // Where there is none, the name has gone already.
-            let _ = used.fid();
+            // Where there is none, the name has gone already. Its bytes are the host's once nobody uses it.
+            if let Ok(fid) = used.fid() {
+                fid.hurries();
+            }
             self.client.kept.forget(used.path);
         }
     }
