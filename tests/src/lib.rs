@@ -114,6 +114,20 @@ pub fn is_skipped_without_micro(why: &str) -> bool {
     is_skipped(tested_kernel() != "micro", why)
 }
 
+/// Whether process machines of this host have several host processes: with several processors they have several processes of a program only
+/// then.
+pub fn allows_namespaces(unilith: &Unilith) -> bool {
+    let words = ["--machine", "process", "--network", "none", "busybox", "sleep", "1000000"];
+    let machine = unilith.start(&words);
+    unilith.inspect(&machine.id)["state"]["isolation"] != "filter-only"
+}
+
+/// `--cpus 2` for a program of several processes, where a machine with so many processors may have them.
+pub fn two_processors(unilith: &Unilith) -> &'static [&'static str] {
+    let can_have = tested_machine() != "process" || allows_namespaces(unilith);
+    if can_have { &["--cpus", "2"] } else { &[] }
+}
+
 /// Whether what takes long under software emulation is to be left out: it runs on process machines, and by `./unilith test --long` on
 /// virtual ones as well.
 pub fn is_short_of_time() -> bool {

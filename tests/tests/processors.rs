@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, compile, finish,
+    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, allows_namespaces, compile, finish,
     memcached::{Client, serves},
     passt_works, slow_client,
 };
@@ -117,12 +117,6 @@ fn processes_run(source: &str, machine: &str, cpus: &str, words: &[&str], says: 
 }
 
 const ENOSYS: u32 = 38;
-
-fn allows_namespaces(unilith: &Unilith) -> bool {
-    let words = ["--machine", "process", "--network", "none", "busybox", "sleep", "1000000"];
-    let machine = unilith.start(&words);
-    unilith.inspect(&machine.id)["state"]["isolation"] != "filter-only"
-}
 
 #[test]
 fn two_processes_run_at_the_same_time() {

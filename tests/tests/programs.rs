@@ -4,7 +4,7 @@
 use std::time::Duration;
 use unilith_tests::{
     BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, is_short_of_time, is_skipped_where_slow,
-    tested_machine,
+    tested_machine, two_processors,
 };
 
 /// Thousands of signals under software emulation take their time.
@@ -268,7 +268,7 @@ fn signals_between_processors_do_not_pile_up() {
     }
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-pthread"], "likeness_posix.c", &[]);
-    let ran = unilith.program_within(&["--cpus", "2", &program], PATIENCE);
+    let ran = unilith.program_within(&[two_processors(&unilith), &[&program]].concat(), PATIENCE);
     ran.ok().says("all likeness tests of POSIX passed");
 }
 
@@ -338,20 +338,25 @@ fn random_requests_of_rtnetlink_and_packets_of_tunnels_end_no_kernel() {
 }
 
 /// In a machine of that size.
-fn passes_with(size: &[&str], source: &str, says: &str) {
+fn passes_in(size: &[&str], source: &str, says: &str) {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-pthread", "-static"], source, &[]);
     unilith.program_within(&[size, &[&program]].concat(), PATIENCE).ok().says(says);
 }
 
+/// With two processors, where a program of several processes can have them.
+fn passes_on_two(source: &str, says: &str) {
+    passes_in(two_processors(&Unilith::new()), source, says);
+}
+
 #[test]
 fn mounts_in_circles_and_trees_without_a_bottom_end_no_kernel() {
-    passes_with(&["--cpus", "2"], "hostile_mounts.c", "hostile mounts: ok");
+    passes_on_two("hostile_mounts.c", "hostile mounts: ok");
 }
 
 #[test]
 fn namespaces_that_are_entered_traced_and_left_at_once_end_no_kernel() {
-    passes_with(&["--cpus", "2"], "hostile_namespaces.c", "hostile namespaces: ok");
+    passes_on_two("hostile_namespaces.c", "hostile namespaces: ok");
 }
 
 #[test]
@@ -380,7 +385,7 @@ fn objects_without_end_leave_a_small_machine_its_memory() {
 
 #[test]
 fn calls_without_end_let_others_run() {
-    passes_with(&["-m", "1G"], "long_calls.c", "long calls: ok");
+    passes_in(&["-m", "1G"], "long_calls.c", "long calls: ok");
 }
 
 #[test]
