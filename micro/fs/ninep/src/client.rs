@@ -188,6 +188,15 @@ struct Fids {
     is_urgent: bool,
 }
 
+impl Fids {
+    /// Those that are to be given back now, as many as fit one message.
+    fn take_dropped(&mut self) -> Vec<u32> {
+        self.is_urgent = false;
+        let left = self.dropped.len().saturating_sub(MAX_CLUNKS);
+        self.dropped.split_off(left)
+    }
+}
+
 /// A handle of the server, given back when it is dropped.
 pub struct Fid {
     client: Arc<Client>,
@@ -413,31 +422,28 @@ impl Session {
     /// Gives back all handles that were dropped, without waiting for an answer: whatever is sent later comes later. What cannot be sent
     /// now is given back with the next request.
     fn post_dropped(&self) {
-        let numbers = {
-            let mut fids = self.fids.lock();
-            fids.is_urgent = true;
-            let left = fids.dropped.len().saturating_sub(MAX_CLUNKS);
-            fids.dropped.split_off(left)
-        };
+        let numbers = self.fids.lock().take_dropped();
         if numbers.is_empty() {
             return;
         }
-        let mut request = self.request(kind::CLUNKS).u16(numbers.len() as u16);
-        for number in &numbers {
-            request = request.u32(*number);
-        }
-        let posted = self.seal(request, POSTED, 0).is_ok_and(|(bytes, _)| {
+        let posted = self.seal(self.clunks(&numbers), POSTED, 0).is_ok_and(|(bytes, _)| {
             let posted = self.transport.post(&bytes);
             self.keep(bytes);
             posted
         });
         let mut fids = self.fids.lock();
         if posted {
-            fids.is_urgent = false;
             fids.free.extend(numbers);
         } else {
             fids.dropped.extend(numbers);
+            fids.is_urgent = true;
         }
+    }
+
+    /// A request that gives back these handles.
+    fn clunks(&self, numbers: &[u32]) -> Message<'static> {
+        let request = self.request(kind::CLUNKS).u16(numbers.len() as u16);
+        numbers.iter().fold(request, |request, number| request.u32(*number))
     }
 
     /// The same in one message, once it is worth one or what is open for writing has been closed.
@@ -447,19 +453,13 @@ impl Session {
             if fids.dropped.is_empty() || fids.dropped.len() < MANY && !fids.is_urgent {
                 return;
             }
-            fids.is_urgent = false;
-            let left = fids.dropped.len().saturating_sub(MAX_CLUNKS);
-            fids.dropped.split_off(left)
+            fids.take_dropped()
         };
         let Ok(tag) = self.new_tag() else {
             self.fids.lock().dropped.extend(numbers);
             return;
         };
-        let mut request = self.request(kind::CLUNKS).u16(numbers.len() as u16);
-        for number in &numbers {
-            request = request.u32(*number);
-        }
-        let _ = self.exchange(request, tag.number, SMALL_REPLY, |_| Ok(()));
+        let _ = self.exchange(self.clunks(&numbers), tag.number, SMALL_REPLY, |_| Ok(()));
         self.fids.lock().free.extend(numbers);
     }
 }
@@ -598,23 +598,22 @@ impl Client {
 
     /// The program's memory that can be part of a message without a copy, of this piece.
     pub fn hold(&self, piece: Segment, is_reply: bool) -> Gather {
-        let Segment { address, length } = piece;
-        let length =
-            length.min(self.session.most_data().min(self.session.transport.most_direct() as u32) as usize);
-        let frames = match length {
-            0 => Vec::new(),
-            _ => self.session.transport.hold(address, length, is_reply),
-        };
-        let offset = address as usize % PAGE_SIZE;
-        let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
-        Gather { frames, offset, length, is_written: is_reply }
+        let most = self.session.most_data().min(self.session.transport.most_direct() as u32);
+        self.hold_up_to(piece, most as usize, is_reply)
     }
 
     /// The same, for a file that the server gave.
     pub fn hold_for_given(&self, piece: Segment, is_written: bool) -> Gather {
+        self.hold_up_to(piece, MAX_GIVEN, is_written)
+    }
+
+    fn hold_up_to(&self, piece: Segment, most: usize, is_written: bool) -> Gather {
         let Segment { address, length } = piece;
-        let length = length.min(MAX_GIVEN);
-        let frames = self.session.transport.hold(address, length, is_written);
+        let length = length.min(most);
+        let frames = match length {
+            0 => Vec::new(),
+            _ => self.session.transport.hold(address, length, is_written),
+        };
         let offset = address as usize % PAGE_SIZE;
         let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
         Gather { frames, offset, length, is_written }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Open files of a volume.
 
-use crate::client::{Client, Fid};
+use crate::client::Fid;
 use crate::node::{Node, O_APPEND};
 use crate::pages::NinePages;
 use crate::wire::kind;
@@ -58,11 +58,12 @@ const LEAST_PAST_PAGES: usize = 64 << 10;
 /// From so many bytes on, data goes to or from the program's memory without a copy: naming its pages has its price, too.
 const LEAST_DIRECT: usize = 8 << 10;
 
-/// What one message can carry of a piece of the program's memory without a copy.
-fn direct(client: &Client, piece: Option<Segment>, is_reply: bool) -> Option<Gather> {
+/// What can be moved of a piece of the program's memory without a copy: in one message ([`Client::hold`]), or to and from a file that was
+/// given ([`Client::hold_for_given`]).
+fn direct(piece: Option<Segment>, hold: impl FnOnce(Segment) -> Gather) -> Option<Gather> {
     let large = |length: usize| length >= LEAST_DIRECT;
     let piece = piece.filter(|piece| large(piece.length))?;
-    Some(client.hold(piece, is_reply)).filter(|pages| large(pages.length))
+    Some(hold(piece)).filter(|pages| large(pages.length))
 }
 
 /// Reads so small go by the stack.
@@ -73,13 +74,10 @@ const MAX_COPIED: usize = 64 << 10;
 /// Reads once from a file that the server gave; `None`: the server is to be asked.
 fn read_given(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Option<Result<usize>> {
     let given = fid.given()?;
-    if let Some(piece) = to.piece().filter(|piece| piece.length >= LEAST_DIRECT) {
-        let pages = fid.client().hold_for_given(piece, true);
-        if pages.length >= LEAST_DIRECT {
-            let n = given.read_pages(offset, &pages)?;
-            to.skip(n);
-            return Some(Ok(n));
-        }
+    if let Some(pages) = direct(to.piece(), |piece| fid.client().hold_for_given(piece, true)) {
+        let n = given.read_pages(offset, &pages)?;
+        to.skip(n);
+        return Some(Ok(n));
     }
     let (mut small, mut large) = ([0; SMALL], Vec::new());
     let room = to.remaining().min(MAX_COPIED);
@@ -104,7 +102,7 @@ pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
     let client = fid.client();
     let request = |count| client.request(kind::READ).fid(fid).u64(offset).u32(count);
     let check = |n: u32, count: u32| if n > count { Err(EIO) } else { Ok(n as usize) };
-    if let Some(pages) = direct(client, to.piece(), true) {
+    if let Some(pages) = direct(to.piece(), |piece| client.hold(piece, true)) {
         let count = pages.length as u32;
         let n = client.call_direct(request(count), pages, |r| check(r.u32()?, count))?;
         to.skip(n);
@@ -122,17 +120,13 @@ pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
 pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usize, bool)> {
     let client = fid.client();
     if let Some(given) = fid.given()
-        && let Some(piece) = from.piece().filter(|piece| piece.length >= LEAST_DIRECT)
+        && let Some(pages) = direct(from.piece(), |piece| client.hold_for_given(piece, false))
+        && let Some(written) = given.write_pages(offset, &pages)
     {
-        let pages = client.hold_for_given(piece, false);
-        if pages.length >= LEAST_DIRECT
-            && let Some(written) = given.write_pages(offset, &pages)
-        {
-            from.skip(written);
-            return Ok((written, written < pages.length));
-        }
+        from.skip(written);
+        return Ok((written, written < pages.length));
     }
-    if let Some(pages) = direct(client, from.piece(), false) {
+    if let Some(pages) = direct(from.piece(), |piece| client.hold(piece, false)) {
         let want = pages.length;
         let request = client.request(kind::WRITE).fid(fid).u64(offset).u32(want as u32);
         let written = client.call_direct(request, pages, |r| r.u32())? as usize;
@@ -285,6 +279,7 @@ impl File for NineFile {
             {
                 fid.end();
                 self.node.lets_go(1);
+                self.node.client().give_back_at_once();
             }
             _ => self.node.client().give_back(),
         }

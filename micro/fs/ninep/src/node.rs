@@ -322,12 +322,11 @@ impl Node {
         self.lets_go(0);
     }
 
-    /// Gives its handle back where it has no name any more, and no more than so many have it open.
+    /// Drops its handle where it has no name any more, and no more than so many have it open.
     pub(crate) fn lets_go(&self, users: usize) {
         let is_used = self.open_files.load(Ordering::Relaxed) > users || self.any_pages().is_some();
         if self.nameless.is_told() && !is_used {
             drop(self.fid.lock().take());
-            self.client.give_back_at_once();
         }
     }
 
@@ -412,13 +411,8 @@ impl Node {
 
     fn child(&self, name: &[u8]) -> Result<Arc<Node>> {
         if self.client.is_extended() {
-            return match self.known_child(name) {
-                Some(known) => known,
-                None => match self.read_ahead(name) {
-                    Some(known) => known,
-                    None => self.look(name),
-                },
-            };
+            let known = self.known_child(name).or_else(|| self.read_ahead(name));
+            return known.unwrap_or_else(|| self.look(name));
         }
         let (fid, qid) = self.client.walk(&*self.fid()?, Some(name))?;
         node(&self.client, fid, qid.ok_or(EIO)?)

@@ -100,7 +100,7 @@ pub fn has_volumes(arguments: &Arguments<'_>) -> bool {
 /// Takes every number that is free below `first`, for what is harmless: standard input once more.
 fn fill_numbers(first: i32) -> abi::Result<()> {
     loop {
-        let fd = host::duplicate(0, 0)?;
+        let fd = host::duplicate(0)?;
         if fd >= first {
             host::close(fd);
             return Ok(());

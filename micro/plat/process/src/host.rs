@@ -206,11 +206,11 @@ pub fn close(fd: i32) {
     let _ = unsafe { call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
 }
 
-/// The lowest number that is free and not below `least`, for what `fd` stands for as well. Before the filter is there.
-pub fn duplicate(fd: i32, least: i32) -> Result<i32> {
+/// The lowest number that is free, for what `fd` stands for as well. Before the filter is there.
+pub fn duplicate(fd: i32) -> Result<i32> {
     const F_DUPFD_CLOEXEC: u64 = 1030;
     // SAFETY: makes a descriptor.
-    unsafe { call(FCNTL, [fd as u64, F_DUPFD_CLOEXEC, least as u64, 0, 0, 0]) }.map(|fd| fd as i32)
+    unsafe { call(FCNTL, [fd as u64, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) }.map(|fd| fd as i32)
 }
 
 /// What came through a stream socket.

@@ -102,9 +102,18 @@ fn leaf() -> Option<u32> {
     (__cpuid(0).eax >= 4 && describes(4)).then_some(4)
 }
 
-/// `None`: there is no such cache.
 fn cache(index: u32) -> Option<Cache> {
-    let answer = __cpuid_count(leaf()?, index);
+    described(leaf()?, index)
+}
+
+/// The sizes of the caches that Intel's leaf describes, in bytes.
+pub fn sizes_by_leaf_4() -> impl Iterator<Item = u64> {
+    (0..MAX_CACHES).map_while(|index| described(4, index)).map(|cache| cache.bytes())
+}
+
+/// `None`: there is no such cache.
+fn described(leaf: u32, index: u32) -> Option<Cache> {
+    let answer = __cpuid_count(leaf, index);
     let bits = |from: u32, shift: u32, count: u32| from >> shift & ((1 << count) - 1);
     let kind = match bits(answer.eax, 0, 5) {
         1 => "Data",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc/cpuinfo: what CPUID tells a program anyhow, by the names that Linux has for it.
 
+use crate::cpu_devices::sizes_by_leaf_4;
 use abi::Result;
 use alloc::format;
 use alloc::string::String;
@@ -199,12 +200,7 @@ fn signature(eax: u32) -> (u32, u32, u32) {
 
 /// Bytes of the largest cache of leaf 4, in KiB; of AMD's L2 where there is no such leaf.
 fn cache_kib(most: u32, most_extended: u32) -> u64 {
-    let size = |index| {
-        let cache = __cpuid_count(4, index);
-        let of = |shift: u32, bits: u32| u64::from((cache.ebx >> shift & ((1 << bits) - 1)) + 1);
-        (cache.eax & 31 != 0).then(|| of(22, 10) * of(12, 10) * of(0, 12) * (u64::from(cache.ecx) + 1) / 1024)
-    };
-    let largest = if most >= 4 { (0..8).map_while(size).max() } else { None };
+    let largest = if most >= 4 { sizes_by_leaf_4().map(|bytes| bytes / 1024).max() } else { None };
     let second = || if most_extended >= 0x8000_0006 { u64::from(__cpuid(0x8000_0006).ecx >> 16) } else { 0 };
     largest.filter(|size| *size > 0).unwrap_or_else(second)
 }
