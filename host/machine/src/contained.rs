@@ -496,7 +496,10 @@ mod tests {
             eprintln!("skipped: {:?} is all that this host allows", contained.isolation);
             return;
         }
-        let wanted = "uid 65534 gid 65534 pid 1 entries 0 descriptors 3 files 256 core 0 environment 0 writes 0 memory 0";
+        let wanted = format!(
+            "uid 65534 gid 65534 pid 1 entries 0 descriptors 3 files {MAX_DESCRIPTORS} core 0 environment 0 writes 0 \
+             memory 0"
+        );
         assert_eq!(text.trim(), wanted);
     }
 
