@@ -50,6 +50,12 @@ pub fn limit(of: Duration) -> Duration {
     of * slowness()
 }
 
+/// How many of `of` requests a load sends on a computer as slow as this one: where a request takes milliseconds, a million of
+/// them would take most of an hour and say no more.
+pub fn load(of: u32) -> u32 {
+    (of / slowness()).max(1)
+}
+
 /// The repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_path_buf()

@@ -7,7 +7,9 @@ use std::{
     net::TcpListener,
     time::Duration,
 };
-use unilith_tests::{Unilith, connect, eventually, free_port, is_alive, passt_works, signal, slow_client};
+use unilith_tests::{
+    Unilith, connect, eventually, free_port, is_alive, load, passt_works, signal, slow_client,
+};
 
 /// A process machine has passt or nothing; virtual machines have QEMU's own network where passt does not work.
 fn is_there(unilith: &Unilith) -> bool {
@@ -26,8 +28,9 @@ fn fifty_clients_of_a_published_user_mode_port_are_served_without_a_stall() {
     }
     let machine = unilith.start(&["--network", "user", "-p", "127.0.0.1::6379", "redis"]);
     let port = machine.published(6379).port().to_string();
+    let requests = load(20_000).to_string();
     for pipeline in ["1", "16"] {
-        let words = ["-p", &port, "-c", "50", "-n", "20000", "-P", pipeline, "-t", "set,get", "-q"];
+        let words = ["-p", &port, "-c", "50", "-n", &requests, "-P", pipeline, "-t", "set,get", "-q"];
         // Lost SYNs come again after 1, 3 and 7 seconds: many of them would be seen here.
         let ran = slow_client("redis-benchmark", &words, Duration::from_secs(60)).ok();
         assert_eq!(ran.out.matches("requests per second").count(), 2, "{ran}");

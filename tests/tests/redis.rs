@@ -2,7 +2,7 @@
 //! Debian's redis-server, driven by redis-cli and redis-benchmark (package redis-tools).
 
 use std::time::Duration;
-use unilith_tests::{Machine, Ran, Unilith, client, slow_client};
+use unilith_tests::{Machine, Ran, Unilith, client, load, slow_client};
 
 fn start<'a>(unilith: &'a Unilith, more: &[&str]) -> Machine<'a> {
     unilith.start(&[&["-p", "127.0.0.1::6379"], more, &["redis"]].concat())
@@ -57,10 +57,11 @@ fn ten_rounds_of_a_hundred_thousand_requests_do_not_stall() {
     let machine = start(&unilith, &[]);
     let at = machine.at(6379);
     let (host, port) = (at.ip().to_string(), at.port().to_string());
+    let requests = load(100_000).to_string();
     for round in 1..=10 {
         for pipeline in ["1", "16"] {
             let words =
-                ["-h", &host, "-p", &port, "-c", "50", "-n", "100000", "-P", pipeline, "-t", "get", "-q"];
+                ["-h", &host, "-p", &port, "-c", "50", "-n", &requests, "-P", pipeline, "-t", "get", "-q"];
             let ran = slow_client("redis-benchmark", &words, Duration::from_secs(180)).ok();
             assert!(ran.out.contains("requests per second"), "round {round}, pipeline {pipeline}: {ran}");
         }
