@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bench spectrum`: one page of plots of a program at several levels.
+//! Pages that `bench` writes: plots of a program at several levels, and a report on a computer.
 
 use std::fs;
 use unilith_tests::{BUILD_KERNEL, Unilith, finish, is_skipped_without_micro};
@@ -67,4 +67,23 @@ fn what_has_no_spectrum_is_refused_with_what_has_one() {
     run(&["spectrum", "sqlite", "--level", "raw"]).fails_with(&["--level raw", "micro, static", "process"]);
     let page = ["spectrum", "sqlite", "--level", "process", "-o", "/proc/nowhere/page.html"];
     run(&page).fails_with(&["/proc/nowhere"]);
+}
+
+#[test]
+fn a_report_has_the_computer_and_the_figures_and_is_refused_before_anything_runs() {
+    let unilith = Unilith::new();
+    let run = |words: &[&str]| unilith.run(&[&["bench", "--report"], words].concat());
+    run(&["/proc/nowhere/page.md"]).fails_with(&["cannot write /proc/nowhere/page.md"]);
+    let page = unilith.path("page.md");
+    let path = page.to_string_lossy();
+    run(&[&path, "reddis"]).fails_with(&["no experiment `reddis`"]);
+    run(&[&path, "spectrum", "redis"]).fails_with(&["--report"]);
+    assert!(!page.exists(), "a page without figures");
+    let words = ["bench", "--report", &path, "syscall", "--micro-only", "--runs", "1"];
+    finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says(&format!("{path}\n"));
+    let page = fs::read_to_string(&page).unwrap();
+    let parts =
+        ["| processor | ", "| kernel | ", "    ok       QEMU: ", "### syscall: ", "| getppid | ns | "];
+    parts.iter().for_each(|part| assert!(page.contains(part), "no {part} in {page}"));
+    assert!(!page.contains(" places: "), "{page}");
 }

@@ -13,13 +13,16 @@ use unilith_bench::{
     spectrum::{self, Spectrum},
 };
 
+mod report;
+
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
   unilith bench redis
   unilith bench spectrum redis                        # writes spectrum-redis.html
   unilith bench spectrum nginx --level micro --level process --runs 3 -o nginx.html
-  unilith bench spectrum redis --build                # also builds UKL's kernel: half an hour")]
+  unilith bench spectrum redis --build                # also builds UKL's kernel: half an hour
+  sudo unilith bench --report this-computer.md        # what only a real processor shows, to send to the project")]
 pub struct Args {
     /// The experiment; none: list them
     name: Option<String>,
@@ -34,6 +37,10 @@ pub struct Args {
     /// Of `spectrum`: build Linux's kernels that are not built yet, which takes long
     #[arg(long, requires = "program")]
     build: bool,
+    /// Write a page about this computer and what some experiments give on it, to be sent to the project: boot, syscall, fault,
+    /// exits, redis and nginx, or the one that is named
+    #[arg(long, value_name = "FILE", conflicts_with = "program")]
+    report: Option<PathBuf>,
     /// Runs of each side
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
@@ -43,6 +50,9 @@ pub struct Args {
 }
 
 pub fn act(args: &Args) -> Result<u8> {
+    if let Some(path) = &args.report {
+        return report::write(path, args);
+    }
     let Some(name) = &args.name else {
         unilith_bench::experiments().for_each(|(name, what)| say!("{name:20} {what}"));
         say!("{SPECTRUM:20} one program at every level, as a page of plots: {}", known());
