@@ -77,7 +77,7 @@ fn a_report_has_the_computer_and_the_figures_and_is_refused_before_anything_runs
     let page = unilith.path("page.md");
     let path = page.to_string_lossy();
     run(&[&path, "reddis"]).fails_with(&["no experiment `reddis`"]);
-    run(&[&path, "spectrum", "redis"]).fails_with(&["--report"]);
+    run(&[&path, "spectrum", "redis"]).fails_with(&["--report", "a page of its own"]);
     assert!(!page.exists(), "a page without figures");
     let words = ["bench", "--report", &path, "syscall", "--micro-only", "--runs", "1"];
     finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says(&format!("{path}\n"));

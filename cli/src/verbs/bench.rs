@@ -39,7 +39,7 @@ pub struct Args {
     build: bool,
     /// Write a page about this computer and what some experiments give on it, to be sent to the project: boot, syscall, fault,
     /// exits, redis and nginx, or the one that is named
-    #[arg(long, value_name = "FILE", conflicts_with = "program")]
+    #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Runs of each side
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]

@@ -39,6 +39,11 @@ const MAX_FACT: usize = 200;
 /// them failing is an error.
 pub fn write(path: &Path, args: &Args) -> Result<u8> {
     let mut names: Vec<&str> = EXPERIMENTS.to_vec();
+    if args.program.is_some() || args.name.as_deref() == Some(super::SPECTRUM) {
+        return Err(Fault::new(
+            "bench --report: a spectrum is a page of its own (`unilith bench spectrum redis`)",
+        ));
+    }
     if let Some(name) = &args.name {
         let Some((known, _)) = unilith_bench::experiments().find(|(known, _)| known == name) else {
             return Err(Fault::new(format!(
