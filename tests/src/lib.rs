@@ -50,8 +50,8 @@ pub fn limit(of: Duration) -> Duration {
     of * slowness()
 }
 
-/// How many of `of` requests a load sends on a computer as slow as this one: where a request takes milliseconds, a million of
-/// them would take most of an hour and say no more.
+/// How many of `of` requests a load sends, or rounds a random test goes, on a computer as slow as this one: where a request takes
+/// milliseconds and a fork of a process with many mappings half a second, all of them would take hours and say little more.
 pub fn load(of: u32) -> u32 {
     (of / slowness()).max(1)
 }

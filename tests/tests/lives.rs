@@ -8,7 +8,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use unilith_tests::{Unilith, compile, eventually_within, finish, slow_client};
+use unilith_tests::{Unilith, compile, eventually_within, finish, load, slow_client};
 
 /// A server under software emulation on a busy computer.
 const SLOW: Duration = Duration::from_secs(240);
@@ -49,7 +49,7 @@ fn compare(first: u64, seeds: u32, steps: u32, patience: Duration) {
 
 #[test]
 fn processes_live_and_die_in_the_machine_as_on_linux() {
-    compare(1, 40, 80, SLOW);
+    compare(1, load(40), 80, SLOW);
 }
 
 /// Mappings of all kinds, made, changed and looked at by parents and children before a fork and after it.
@@ -57,7 +57,8 @@ fn processes_live_and_die_in_the_machine_as_on_linux() {
 fn parents_and_children_see_their_memory_as_on_linux() {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static"], "views.c", &[]);
-    let words = ["1", "40"];
+    let seeds = load(40).to_string();
+    let words = ["1", &seeds];
     let linux = finish(Command::new(&program).args(words), SLOW).ok().says("all views were seen").out;
     let here = unilith.program_within(&[&[program.as_str(), "--"], &words[..]].concat(), SLOW).ok().out;
     for (seed, (linux, here)) in (1..).zip(by_seed(&linux).into_iter().zip(by_seed(&here))) {
