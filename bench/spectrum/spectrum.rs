@@ -23,7 +23,7 @@ use page::{Clock, Column, Figure, Page};
 use std::{
     collections::BTreeMap,
     fs::OpenOptions,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -450,7 +450,7 @@ fn page(
             "`unilith bench spectrum {}`, commit {}, {} UTC: {} runs of each level in turns, machines on processor {}, clients on \
              processor {} of {model}; load of this computer at the end {load}.",
             subject.name,
-            commit(options),
+            commit(&options.root),
             date(day),
             options.runs,
             side::MACHINE_CPU,
@@ -463,10 +463,9 @@ fn page(
     Ok(Page { program: subject.name.into(), notes, columns, figures: figures.all, missing })
 }
 
-/// The commit of the sources, as far as git says.
-fn commit(options: &Options) -> String {
-    let output =
-        Command::new("git").arg("-C").arg(&options.root).args(["describe", "--always", "--dirty"]).output();
+/// The commit of the sources below `root`, as far as git says.
+pub fn commit(root: &Path) -> String {
+    let output = Command::new("git").arg("-C").arg(root).args(["describe", "--always", "--dirty"]).output();
     let text =
         output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string()).unwrap_or_default();
     if text.is_empty() { "unknown".into() } else { text }

@@ -18,6 +18,8 @@ pub struct Args {
     json: bool,
 }
 
+const PLACES: &str = "places";
+
 /// One thing that was looked at.
 #[derive(Serialize)]
 struct Finding {
@@ -27,6 +29,19 @@ struct Finding {
     found: String,
     /// What to do, where something is to be done.
     remedy: Option<String>,
+}
+
+/// A line, and one more on what to do.
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mark = match self.state {
+            Health::Good => "ok     ",
+            Health::Limited => "limited",
+            Health::Missing => "MISSING",
+        };
+        write!(f, "{mark}  {}: {}", self.what, self.found)?;
+        self.remedy.iter().try_for_each(|remedy| write!(f, "\n         {remedy}"))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,8 +54,8 @@ enum Health {
     Missing,
 }
 
-pub fn act(args: &Args) -> Result<u8> {
-    let findings = [
+fn findings() -> [Finding; 11] {
+    [
         emulator(),
         kvm(),
         process_machines(),
@@ -57,21 +72,20 @@ pub fn act(args: &Args) -> Result<u8> {
         compiler(),
         clang(),
         places(),
-    ];
+    ]
+}
+
+/// What is printed, without the directories, which are named by the user.
+pub fn without_places() -> String {
+    findings().iter().filter(|finding| finding.what != PLACES).map(|finding| format!("{finding}\n")).collect()
+}
+
+pub fn act(args: &Args) -> Result<u8> {
+    let findings = findings();
     if args.json {
         super::print_json(&findings)?;
     } else {
-        for f in &findings {
-            let mark = match f.state {
-                Health::Good => "ok     ",
-                Health::Limited => "limited",
-                Health::Missing => "MISSING",
-            };
-            say!("{mark}  {}: {}", f.what, f.found);
-            if let Some(remedy) = &f.remedy {
-                say!("         {remedy}");
-            }
-        }
+        findings.iter().for_each(|finding| say!("{finding}"));
     }
     Ok(u8::from(findings.iter().any(|f| f.state == Health::Missing)))
 }
@@ -227,7 +241,7 @@ fn clang() -> Finding {
 }
 
 fn places() -> Finding {
-    let what = "places";
+    let what = PLACES;
     match (dirs::state(), dirs::cache()) {
         (Ok(state), Ok(cache)) => {
             good(what, format!("machines in {}, cache in {}", state.display(), cache.display()))

@@ -7,6 +7,7 @@ use crate::{
     fault::{Fault, Result, file},
     output::say,
     repository,
+    verbs::doctor,
 };
 use std::{
     fs,
@@ -14,19 +15,25 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
+use unilith_bench::spectrum::commit;
 
-/// What the issue of figures asks a real processor for, in the order of the page.
+/// What is run unless one is named, in the order of the page.
 const EXPERIMENTS: [&str; 6] = ["boot", "syscall", "fault", "exits", "redis", "nginx"];
-/// Parameters of KVM that decide over figures, below `/sys/module`.
-const PARAMETERS: [&str; 8] = [
-    "kvm/parameters/halt_poll_ns",
-    "kvm_intel/parameters/ept",
-    "kvm_intel/parameters/enable_apicv",
-    "kvm_intel/parameters/nested",
-    "kvm_amd/parameters/npt",
-    "kvm_amd/parameters/avic",
-    "kvm_amd/parameters/nested",
-    "kernel/mm/transparent_hugepage/enabled",
+/// What decides over figures, and where the host's kernel says it.
+const FACTS: [(&str, &str); 13] = [
+    ("kernel", "/proc/sys/kernel/osrelease"),
+    ("virtual machine", "/sys/class/dmi/id/sys_vendor"),
+    ("clock", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    ("mitigations of spectre_v2", "/sys/devices/system/cpu/vulnerabilities/spectre_v2"),
+    ("load", "/proc/loadavg"),
+    ("kvm.halt_poll_ns", "/sys/module/kvm/parameters/halt_poll_ns"),
+    ("kvm_intel.ept", "/sys/module/kvm_intel/parameters/ept"),
+    ("kvm_intel.enable_apicv", "/sys/module/kvm_intel/parameters/enable_apicv"),
+    ("kvm_intel.nested", "/sys/module/kvm_intel/parameters/nested"),
+    ("kvm_amd.npt", "/sys/module/kvm_amd/parameters/npt"),
+    ("kvm_amd.avic", "/sys/module/kvm_amd/parameters/avic"),
+    ("kvm_amd.nested", "/sys/module/kvm_amd/parameters/nested"),
+    ("transparent huge pages", "/sys/kernel/mm/transparent_hugepage/enabled"),
 ];
 /// Bytes of one file of `/sys` or `/proc` that are of interest.
 const MAX_FACT: usize = 200;
@@ -35,7 +42,7 @@ const MAX_FACT: usize = 200;
 ///
 /// # Errors
 ///
-/// The file cannot be written: nothing is run before it can. An experiment that fails is a section that says why; all of
+/// The file cannot be written: nothing is run before it can. An experiment that fails is a section that says so; all of
 /// them failing is an error.
 pub fn write(path: &Path, args: &Args) -> Result<u8> {
     let mut names: Vec<&str> = EXPERIMENTS.to_vec();
@@ -52,27 +59,23 @@ pub fn write(path: &Path, args: &Args) -> Result<u8> {
         };
         names = vec![known];
     }
-    let command = repository::executable()?;
+    let (command, sources) = (repository::executable()?, repository::sources("unilith bench")?);
     let mut page = fs::File::create(path).map_err(file("write", path))?;
     let mut add = |text: String| page.write_all(text.as_bytes()).map_err(file("write", path));
-    let mut doctor = Command::new(&command);
-    let doctor = doctor.arg("doctor").stdin(Stdio::null()).output();
-    let doctor = doctor.map_err(|e| Fault::new(format!("cannot run `unilith doctor`: {e}")))?;
     add(format!(
         "# Unilith on a computer\n\n{}\n## What `unilith doctor` says\n\n{}",
-        facts(&commit()?),
-        quoted(&without_places(&String::from_utf8_lossy(&doctor.stdout)))
+        facts(&commit(&sources)),
+        quoted(&doctor::without_places())
     ))?;
     let mut measured = 0;
     for name in names {
-        let mut words = vec!["bench".to_string(), name.to_string(), format!("--runs={}", args.runs)];
-        if args.micro_only {
-            words.push("--micro-only".into());
-        }
+        let mut child = Command::new(&command);
+        let runs = format!("--runs={}", args.runs);
+        let words = ["bench", name, &runs].into_iter().chain(args.micro_only.then_some("--micro-only"));
+        let words: Vec<&str> = words.collect();
+        child.args(&words).stdin(Stdio::null()).stderr(Stdio::inherit());
         let words = words.join(" ");
         eprintln!("unilith: report: unilith {words}");
-        let mut child = Command::new(&command);
-        child.args(words.split(' ')).stdin(Stdio::null()).stderr(Stdio::inherit());
         let ran = child.output().map_err(|e| Fault::new(format!("cannot run `unilith {words}`: {e}")))?;
         let what = if ran.status.success() {
             measured += 1;
@@ -98,14 +101,6 @@ pub fn write(path: &Path, args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// The commit of the sources; nothing where they have no history.
-fn commit() -> Result<String> {
-    let root = repository::sources("unilith bench")?;
-    let git = Command::new("git").arg("-C").arg(root).args(["rev-parse", "--short=12", "HEAD"]).output();
-    let text = git.ok().filter(|ran| ran.status.success()).map(|ran| ran.stdout).unwrap_or_default();
-    Ok(String::from_utf8_lossy(&text).trim().to_string())
-}
-
 /// The processor, the kernel, and how KVM is set up.
 fn facts(commit: &str) -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -125,26 +120,9 @@ fn facts(commit: &str) -> String {
         ("microcode".into(), of_cpu("microcode")),
         ("processors".into(), std::thread::available_parallelism().map_or(String::new(), |n| n.to_string())),
     ];
-    for (name, path) in [
-        ("kernel", "/proc/sys/kernel/osrelease"),
-        ("virtual machine", "/sys/class/dmi/id/sys_vendor"),
-        ("clock", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        ("mitigations of spectre_v2", "/sys/devices/system/cpu/vulnerabilities/spectre_v2"),
-        ("load", "/proc/loadavg"),
-    ] {
-        rows.extend(fact(path).map(|value| (name.to_string(), value)));
-    }
-    for parameter in PARAMETERS {
-        let below = if parameter.starts_with("kernel/") { "/sys" } else { "/sys/module" };
-        rows.extend(fact(&format!("{below}/{parameter}")).map(|value| (parameter.to_string(), value)));
-    }
+    rows.extend(FACTS.iter().filter_map(|(name, path)| Some((name.to_string(), fact(path)?))));
     let rows = rows.iter().map(|(name, value)| format!("| {name} | {} |\n", value.replace('|', "/")));
     format!("| what | |\n| --- | --- |\n{}", rows.collect::<String>())
-}
-
-/// What the doctor says, without the line on directories, which are named by the user.
-fn without_places(text: &str) -> String {
-    text.lines().filter(|line| !line.contains(" places: ")).map(|line| format!("{line}\n")).collect()
 }
 
 fn quoted(text: &str) -> String {
@@ -156,11 +134,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_names_the_processor_and_no_directory_of_the_user() {
+    fn the_page_names_the_commit_and_the_kernel() {
         let facts = facts("0123abc");
         assert!(facts.contains(" 0123abc |") && facts.contains("| kernel | "), "{facts}");
-        let told = "ok       KVM: works\nok       places: machines in /home/ada/.local\n";
-        assert_eq!(without_places(told), "ok       KVM: works\n");
         assert_eq!(quoted("a\nb\n"), "    a\n    b\n");
     }
 }
