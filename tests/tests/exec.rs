@@ -409,3 +409,22 @@ fn a_machine_whose_program_has_used_up_all_processes_can_be_entered() {
         assert!(!machine.log().contains("out of memory"), "others had to end");
     }
 }
+
+#[test]
+fn output_that_nobody_reads_holds_up_who_writes_it_and_nobody_else() {
+    if !is_micro() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "unread.c", &[]);
+    let mut command = unilith.command(&["run", "--rm", "--name", "unread", "--machine", &tested_machine(), &program]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("unilith runs");
+    eventually("the machine runs", || exec(&unilith, &["unread", "ps"]).code == Some(0));
+    // The machine answers, and its clock goes on, while it writes.
+    exec(&unilith, &["unread", "--", &format!("/{program}"), "look"]).ok().says("it is full");
+    let mut out = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("its output");
+    let lines: String = (0..200_000).map(|i| format!("{i:07}\n")).collect();
+    assert!(out == lines + "ok\n", "{} bytes, the last are {:?}", out.len(), &out[out.len().saturating_sub(60)..]);
+    assert_eq!(child.wait().expect("it ended").code(), Some(0));
+}

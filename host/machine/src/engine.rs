@@ -261,6 +261,8 @@ fn process(
     let open = |path: &Path| File::open(path).map_err(MachineError::file("cannot open", path));
     let (kernel, root) = (open(&spec.kernel)?, open(&files.initrd)?);
     let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
+    // The kernel does not wait for a reader that is behind: who writes in the machine does.
+    console_end.set_nonblocking(true).map_err(|e| MachineError::Process(format!("no console: {e}")))?;
     let (messages, messages_end) = io::pipe().map_err(|e| MachineError::Process(format!("no pipe: {e}")))?;
     // Every user of the host may read a process' arguments, and the environment of the program may hold passwords.
     let boot = unlisted(&files.append).map_err(|e| MachineError::Process(format!("no memfd: {e}")))?;

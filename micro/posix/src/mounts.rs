@@ -50,6 +50,9 @@ pub fn single(kind: &[u8]) -> Option<FileSystem> {
     SINGLE.lock().iter().flatten().find(|(name, _)| name.as_bytes() == kind).cloned()
 }
 
+// What a device writes at once, the console takes.
+const _: () = assert!(devfs::PIECE <= api_plat::CONSOLE_PIECE);
+
 /// The root file system from the initial RAM disk, with everything mounted that a program expects.
 pub fn tree(boot: &Boot) -> Told<Namespace> {
     // Half of the memory may hold files, as Linux' tmpfs has it.
@@ -65,6 +68,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     devfs::connect(devfs::Machine {
         entropy: api_plat::entropy,
         write: api_plat::console_write,
+        has_room: api_plat::console_has_room,
         read: api_plat::console_read,
         ended: api_plat::console_ended,
         signal: terminals::signal,

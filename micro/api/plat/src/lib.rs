@@ -254,7 +254,8 @@ pub fn clear_fast_call(number: u32) {
 pub mod symbols {
     use super::*;
     unsafe extern "Rust" {
-        pub safe fn unilith_plat_console_write(bytes: &[u8]);
+        pub safe fn unilith_plat_console_write(bytes: &[u8]) -> abi::Result<()>;
+        pub safe fn unilith_plat_console_has_room() -> bool;
         pub safe fn unilith_plat_console_read(to: &mut [u8]) -> usize;
         pub safe fn unilith_plat_on_console(handler: fn());
         pub safe fn unilith_plat_console_break() -> bool;
@@ -465,13 +466,24 @@ impl KernelStack {
     }
 }
 
-/// Writes to the machine's console (kernel log, and the program's output where there is no better device).
-pub fn console_write(bytes: &[u8]) {
-    symbols::unilith_plat_console_write(bytes);
+/// Most bytes that [`console_write`] takes at once.
+pub const CONSOLE_PIECE: usize = 1028;
+
+/// Writes the program's output to the machine's console: all of it, or nothing and `EAGAIN` while the host's reader is so far behind that
+/// there is no room for it. Up to [`CONSOLE_PIECE`] bytes; `EINVAL` for more. Never waits for the reader, except where the machine
+/// boots and [`on_console`] was not called yet.
+pub fn console_write(bytes: &[u8]) -> abi::Result<()> {
+    symbols::unilith_plat_console_write(bytes)
 }
 
-/// Calls `handler` in interrupt context when input arrived at the console, or a break (see `api-boot`). After input it is
-/// called again only when [`console_read`] has answered 0.
+/// There is room for a piece. Where there is none, and after `EAGAIN`, the handler of [`on_console`] is called when there may be; it
+/// is to have this called outside of the interrupt, because what waits in the kernel goes on to the device here.
+pub fn console_has_room() -> bool {
+    symbols::unilith_plat_console_has_room()
+}
+
+/// Calls `handler` in interrupt context when input arrived at the console, or a break (see `api-boot`), or its output has room again.
+/// After input it is called again only when [`console_read`] has answered 0.
 pub fn on_console(handler: fn()) {
     symbols::unilith_plat_on_console(handler);
 }

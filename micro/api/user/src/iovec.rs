@@ -67,6 +67,7 @@ pub fn read_iovec(address: u64, count: usize) -> Result<Segments> {
 }
 
 /// A walk over segments: the rest of the current one and those after it.
+#[derive(Clone)]
 struct Cursor<'a> {
     head: Segment,
     rest: &'a [Segment],
@@ -311,12 +312,14 @@ impl<'a> Sink<'a> {
     }
 }
 
+#[derive(Clone)]
 enum From<'a> {
     User(Cursor<'a>),
     Kernel(&'a [u8]),
 }
 
-/// Where a write takes its bytes from.
+/// Where a write takes its bytes from. A copy begins where this one is: for what is taken and then not written.
+#[derive(Clone)]
 pub struct Source<'a>(From<'a>);
 
 impl<'a> Source<'a> {

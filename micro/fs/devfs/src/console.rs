@@ -11,7 +11,6 @@ use crate::{Machine, machine};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_boot::{Input, InputDecoder, Stream, encode_output, encoded_output_size};
 use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
@@ -20,8 +19,13 @@ use core::any::Any;
 
 /// Plain input that nobody reads yet; more stays in the serial port.
 const LIMIT: usize = 65536;
-/// Bytes written to the port at a time.
-const CHUNK: usize = 256;
+/// Most bytes that go to the console at a time, as the program writes them: encoded or with carriage returns they are a [`PIECE`].
+const CHUNK: usize = 512;
+/// Most bytes that the machine's console is given at once.
+pub const PIECE: usize = encoded_output_size(CHUNK);
+
+/// Those who write to the terminal.
+static WRITER: SpinLock<()> = SpinLock::new(());
 
 struct State {
     line: Line,
@@ -57,9 +61,7 @@ impl Terminal for Console {
     }
 
     fn changed(&self, effect: Effect) {
-        if !effect.shown.is_empty() {
-            (machine().write)(&effect.shown);
-        }
+        echo(&effect.shown);
         effect.signals.iter().for_each(|signal| control().signal(*signal));
         self.queue.wake(Events::READABLE.with(Events::WRITABLE, effect.has_started));
     }
@@ -69,12 +71,34 @@ impl Terminal for Console {
     }
 }
 
-/// Takes what arrived and wakes readers. Deferred work of the scheduler: called before the processor idles and after
-/// interrupts; does nothing while nobody waits for input of a plain console.
+/// Echoes what was typed. There may be no room for it: it is lost then, as in a terminal whose screen stands still.
+fn echo(bytes: &[u8]) {
+    let _writer = WRITER.lock();
+    for piece in bytes.chunks(PIECE) {
+        if (machine().write)(piece).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes what arrived and wakes readers, and writers that waited for room. Deferred work of the scheduler: called after the console's
+/// interrupts; takes nothing while nobody waits for input of a plain console.
 pub fn poll_console() {
+    if (machine().has_room)() {
+        CONSOLE.queue.wake(Events::WRITABLE);
+    }
     if machine().is_terminal || !CONSOLE.queue.is_empty() {
         take_input();
     }
+}
+
+/// Writes the kernel's words to the console. Where there is no room for a piece, `wait` has the queue that hears of room, and makes the second
+/// argument until it answers; an error ends them.
+pub fn print(text: &[u8], wait: impl Fn(&WaitQueue, &dyn Fn() -> Result<()>) -> Result<()>) -> Result<()> {
+    text.chunks(PIECE).try_for_each(|piece| match (machine().write)(piece) {
+        Err(EAGAIN) => wait(&CONSOLE.queue, &|| (machine().write)(piece)),
+        done => done,
+    })
 }
 
 fn take_input() {
@@ -172,38 +196,60 @@ fn write(stream: Stream, from: &mut Source<'_>) -> Result<usize> {
     let processes = machine.is_terminal && CONSOLE.with_line(|line| line.processes_output());
     let mut done = 0;
     let mut chunk = [0; CHUNK];
+    // What a line discipline makes of a byte is a tabulator's eight at most.
+    let most = if processes { CHUNK / 4 } else { CHUNK };
     while from.remaining() > 0 {
-        if machine.is_terminal && CONSOLE.with_line(|line| line.is_stopped()) {
-            return if done == 0 { Err(EAGAIN) } else { Ok(done) };
-        }
-        let n = match from.take(&mut chunk) {
+        let before = from.clone();
+        let n = match from.take(&mut chunk[..most]) {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if done == 0 => return Err(e),
             Err(_) => break,
         };
-        done += n;
-        if !processes {
-            show(&machine, stream, &chunk[..n]);
-            continue;
+        if !show(&machine, stream, &chunk[..n], processes) {
+            // Until there is room: what was taken is taken again.
+            *from = before;
+            return if done == 0 { Err(EAGAIN) } else { Ok(done) };
         }
-        let mut shown = Vec::with_capacity(2 * n);
-        CONSOLE.with_line(|line| {
-            chunk[..n].iter().for_each(|byte| line.output(*byte, &mut |byte| shown.push(byte)));
-        });
-        (machine.write)(&shown);
+        done += n;
     }
     Ok(done)
 }
 
-/// Writes a chunk to the console, marked where that is wanted. Mark and bytes go in one piece, so that nothing comes between.
-fn show(machine: &Machine, stream: Stream, chunk: &[u8]) {
-    let marks = machine.own_error && !machine.is_terminal;
-    if !marks {
-        return (machine.write)(chunk);
+/// Writes a chunk to the console as it goes there: with carriage returns, or marked. In one piece, so that nothing comes between.
+/// False: there is no room for it, or the terminal's output is stopped.
+fn show(machine: &Machine, stream: Stream, chunk: &[u8], processes: bool) -> bool {
+    if !machine.is_terminal {
+        let mut room = [0; PIECE];
+        let piece = if machine.own_error { encode_output(stream, chunk, &mut room) } else { chunk };
+        return (machine.write)(piece).is_ok();
     }
-    let mut room = [0; encoded_output_size(CHUNK)];
-    (machine.write)(encode_output(stream, chunk, &mut room));
+    let mut piece = Piece { bytes: [0; PIECE], length: 0 };
+    // One at a time: the column moves only for what there is room for.
+    let _writer = WRITER.lock();
+    if CONSOLE.with_line(|line| line.is_stopped()) || !(machine.has_room)() {
+        return false;
+    }
+    if !processes {
+        return (machine.write)(chunk).is_ok();
+    }
+    CONSOLE.with_line(|line| chunk.iter().for_each(|byte| line.output(*byte, &mut |byte| piece.put(byte))));
+    (machine.write)(&piece.bytes[..piece.length]).is_ok()
+}
+
+/// What a terminal makes of a chunk.
+struct Piece {
+    bytes: [u8; PIECE],
+    length: usize,
+}
+
+impl Piece {
+    fn put(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
+    }
 }
 
 fn poll() -> Events {
@@ -211,10 +257,11 @@ fn poll() -> Events {
     if CONSOLE.state.lock().readable(is_terminal).is_none() {
         take_input();
     }
+    let has_room = (machine().has_room)();
     let state = CONSOLE.state.lock();
     let readable = if is_terminal { state.line.has_input() } else { state.readable(false).is_some() };
     Events::NONE
-        .with(Events::WRITABLE, !(is_terminal && state.line.is_stopped()))
+        .with(Events::WRITABLE, !(is_terminal && state.line.is_stopped()) && has_room)
         .with(Events::READABLE, readable)
         .with(Events::HUP, state.ended && state.plain.is_empty())
 }
@@ -262,7 +309,7 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
                 TCOOFF | TCOON => CONSOLE.changed(CONSOLE.with_line(|line| line.hold(argument == TCOOFF))),
                 TCIOFF | TCION => {
                     let key = CONSOLE.with_line(|line| line.flow_key(argument == TCIOFF));
-                    key.iter().for_each(|key| (machine().write)(&[*key]));
+                    echo(key.as_slice());
                 }
                 _ => return Err(EINVAL),
             }
@@ -348,7 +395,7 @@ impl File for Pipe {
     fn poll(&self) -> Events {
         match self.written {
             None => poll() & (Events::READABLE | Events::HUP),
-            Some(_) => Events::WRITABLE,
+            Some(_) => Events::NONE.with(Events::WRITABLE, (machine().has_room)()),
         }
     }
     fn wait_queue(&self) -> Option<&WaitQueue> {

@@ -4,6 +4,9 @@
 //! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
 //! the port's receive interrupt is off, and a break still interrupts.
 //!
+//! Output goes to the port as long as that takes it, which a monitor's does until the host's reader is behind. What is left waits here
+//! ([`Waiting`]) for the port's transmit interrupt, and when that is full whoever writes waits: nobody else is held up.
+//!
 //! What is written is on the screen as well, where there is one (`screen.rs`). A computer without the port has the screen alone.
 //!
 //! On Xen the console's ring takes its place, and there are no ports.
@@ -11,14 +14,19 @@
 //! Where there is no second port for status lines they go over this one ([`share`]), as `api-boot` says. A monitor of that kind
 //! sends no break either: what it can send is Ctrl-Alt-Del, and that counts as one ([`keyboard`]).
 
+mod waiting;
+
 use crate::interrupt;
 use crate::screen;
 use crate::windows::Line;
 use crate::x86::{inb, outb};
 use crate::xen;
+use abi::errno::{EAGAIN, EINVAL};
 use api_boot::{STATUS_BEGIN, STATUS_END, encode_port};
 use api_lock::SpinLock;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use api_plat::CONSOLE_PIECE;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use waiting::Waiting;
 
 const PORT: u16 = 0x3f8;
 const DATA: u16 = PORT;
@@ -37,14 +45,21 @@ const TRANSMITTER_EMPTY: u8 = 1 << 5;
 const ALL_SENT: u8 = 1 << 6;
 // Interrupts.
 const RECEIVED: u8 = 1;
+const TRANSMITTED: u8 = 1 << 1;
 const LINE_CHANGED: u8 = 1 << 2;
 /// DTR, RTS, and OUT2, which connects the interrupt.
 const CONNECTED: u8 = 0x0b;
 /// Bytes the transmit FIFO takes when it is empty.
 const FIFO: usize = 16;
 
-/// Writes do not mix.
+/// Writes do not mix, and one at a time hands on what waits. Held for one filling of the FIFO.
 static WRITER: SpinLock<()> = SpinLock::new(());
+/// What the port has not taken yet. A program's byte may take two on a shared port.
+static WAITING: Waiting<{ (2 * CONSOLE_PIECE).next_power_of_two() }> = Waiting::new();
+/// Interrupts that are to be on.
+static INTERRUPTS_ON: AtomicU8 = AtomicU8::new(0);
+/// One at a time turns interrupts on.
+static CHANGES: SpinLock<()> = SpinLock::new(());
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static BROKE: AtomicBool = AtomicBool::new(false);
 /// Status lines go over this port as well.
@@ -122,6 +137,67 @@ pub fn share() {
     IS_SHARED.store(true, Ordering::Release);
 }
 
+/// Turns interrupts on. An interrupt that comes between may turn off in vain what it has the console looked after for; it comes again then.
+fn turn_on(interrupts: u8) {
+    let _one = CHANGES.lock();
+    let on = INTERRUPTS_ON.fetch_or(interrupts, Ordering::Relaxed) | interrupts;
+    // SAFETY: the port is the console's alone.
+    unsafe { outb(INTERRUPTS, on) };
+}
+
+/// Turns interrupts off; any context. What another processor turns on meanwhile may go off with them: whoever calls this has the console
+/// looked after, and that turns on what is needed.
+fn turn_off(interrupts: u8) {
+    let on = INTERRUPTS_ON.fetch_and(!interrupts, Ordering::Relaxed) & !interrupts;
+    // SAFETY: as above.
+    unsafe { outb(INTERRUPTS, on) };
+}
+
+/// What one look at the port came to.
+enum Progress {
+    NothingWaits,
+    Sent,
+    PortIsFull,
+}
+
+/// Hands the port as much of what waits as it takes at once.
+fn fill_port() -> Progress {
+    if WAITING.is_empty() {
+        return Progress::NothingWaits;
+    }
+    if line_status() & TRANSMITTER_EMPTY == 0 {
+        return Progress::PortIsFull;
+    }
+    let mut bytes = [0; FIFO];
+    for byte in WAITING.take(&mut bytes) {
+        // SAFETY: the port is the console's alone.
+        unsafe { outb(DATA, *byte) };
+    }
+    Progress::Sent
+}
+
+/// Hands on what waits until the port is full, for which its interrupt is then on. Before there is a handler it waits for the port.
+fn hand_on() {
+    loop {
+        let _writer = WRITER.lock();
+        match fill_port() {
+            Progress::NothingWaits => return,
+            Progress::Sent => {}
+            Progress::PortIsFull if HANDLER.load(Ordering::Relaxed).is_null() => core::hint::spin_loop(),
+            // If it has become empty since, it interrupts at once.
+            Progress::PortIsFull => return turn_on(TRANSMITTED),
+        }
+    }
+}
+
+/// Waits until the port has taken all that waits, whoever reads it.
+fn hand_on_all() {
+    while !matches!(fill_port(), Progress::NothingWaits) {
+        core::hint::spin_loop();
+    }
+}
+
+/// Writes behind all that waits, and waits for the port.
 fn send(bytes: &[u8]) {
     if let Some(console) = xen::console() {
         return console.write(bytes);
@@ -129,21 +205,17 @@ fn send(bytes: &[u8]) {
     if !is_there() {
         return;
     }
-    for chunk in bytes.chunks(FIFO) {
-        // Monitors take bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
-        while line_status() & TRANSMITTER_EMPTY == 0 {
-            core::hint::spin_loop();
-        }
-        for byte in chunk {
-            // SAFETY: the port is the console's alone.
-            unsafe { outb(DATA, *byte) };
-        }
+    for piece in bytes.chunks(FIFO) {
+        hand_on_all();
+        WAITING.add(piece);
     }
+    hand_on_all();
 }
 
 /// Waits until all is sent: what is still in the port when the machine ends is lost. A host whose reader is behind takes its time.
 pub fn flush() {
     if is_there() {
+        hand_on_all();
         while line_status() & ALL_SENT == 0 {
             core::hint::spin_loop();
         }
@@ -157,10 +229,62 @@ pub fn unilith_machine_write_raw(bytes: &[u8]) {
     if IS_SHARED.load(Ordering::Acquire) { encode_port(bytes, send) } else { send(bytes) }
 }
 
-#[unsafe(no_mangle)]
-fn unilith_plat_console_write(bytes: &[u8]) {
+/// Adds to what waits, where there is room for all of it.
+fn try_add(bytes: &[u8]) -> bool {
     let _writer = WRITER.lock();
-    unilith_machine_write_raw(bytes);
+    let is_shared = IS_SHARED.load(Ordering::Acquire);
+    if WAITING.room() < bytes.len() * (1 + usize::from(is_shared)) {
+        return false;
+    }
+    screen::write(bytes);
+    if is_shared {
+        encode_port(bytes, |piece| WAITING.add(piece))
+    } else {
+        WAITING.add(bytes)
+    }
+    true
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_write(bytes: &[u8]) -> abi::Result<()> {
+    if bytes.len() > CONSOLE_PIECE {
+        return Err(EINVAL);
+    }
+    if let Some(console) = xen::console() {
+        let _writer = WRITER.lock();
+        if console.room() < bytes.len() {
+            return Err(EAGAIN);
+        }
+        screen::write(bytes);
+        console.write(bytes);
+        return Ok(());
+    }
+    if !is_there() {
+        let _writer = WRITER.lock();
+        screen::write(bytes);
+        return Ok(());
+    }
+    if !try_add(bytes) {
+        hand_on();
+        if !try_add(bytes) {
+            return Err(EAGAIN);
+        }
+    }
+    hand_on();
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_has_room() -> bool {
+    if let Some(console) = xen::console() {
+        let _writer = WRITER.lock();
+        return console.room() >= CONSOLE_PIECE;
+    }
+    if !is_there() {
+        return true;
+    }
+    hand_on();
+    WAITING.room() >= 2 * CONSOLE_PIECE
 }
 
 /// Writes bytes of status lines to a port that is shared.
@@ -203,12 +327,11 @@ fn unilith_plat_console_read(to: &mut [u8]) -> usize {
         n += 1;
     }
     if n == 0 && !to.is_empty() && !HANDLER.load(Ordering::Relaxed).is_null() {
-        // SAFETY: as above. What came since the last look raises the interrupt at once.
-        unsafe { outb(INTERRUPTS, RECEIVED | LINE_CHANGED) };
+        // What came since the last look raises the interrupt at once.
+        turn_on(RECEIVED | LINE_CHANGED);
         // But not Firecracker's: its port interrupts for what comes from now on.
         if IS_SHARED.load(Ordering::Acquire) && line_status() & DATA_READY != 0 {
-            // SAFETY: as above.
-            unsafe { outb(INTERRUPTS, LINE_CHANGED) };
+            turn_off(RECEIVED);
             return unilith_plat_console_read(to);
         }
     }
@@ -232,10 +355,8 @@ fn unilith_plat_on_console(handler: fn()) {
         log::error!("console: no interrupt vector: {e:?}");
     }
     // SAFETY: as above.
-    unsafe {
-        outb(MODEM_CONTROL, CONNECTED);
-        outb(INTERRUPTS, RECEIVED | LINE_CHANGED);
-    }
+    unsafe { outb(MODEM_CONTROL, CONNECTED) };
+    turn_on(RECEIVED | LINE_CHANGED);
     if IS_SHARED.load(Ordering::Acquire) && first {
         keyboard::start();
     }
@@ -262,11 +383,20 @@ pub fn request_end() {
     call_handler();
 }
 
-/// Interrupt context. The receive interrupt goes off until the input was read: the line is free for a break then.
+/// Interrupt context. The receive interrupt goes off until the input was read, and the transmit interrupt until the port is full again: the
+/// line is free for a break then.
 fn interrupted(_: usize) {
-    if line_status() & DATA_READY != 0 {
-        // SAFETY: as above.
-        unsafe { outb(INTERRUPTS, LINE_CHANGED) };
+    let status = line_status();
+    let mut off = 0;
+    if status & TRANSMITTER_EMPTY != 0 {
+        off |= TRANSMITTED;
+    }
+    if status & DATA_READY != 0 {
+        off |= RECEIVED;
+    }
+    let was_wanted = INTERRUPTS_ON.load(Ordering::Relaxed) & off & TRANSMITTED != 0;
+    turn_off(off);
+    if was_wanted || status & DATA_READY != 0 {
         call_handler();
     }
 }

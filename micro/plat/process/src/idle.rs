@@ -11,11 +11,13 @@ use crate::host_processes::MAX_HOST_PROCESSES as MAX_HOST;
 use crate::processors;
 use abi::errno::EAGAIN;
 use api_plat::{MAX_CPUS, TrapFrame, upcall};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI16, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use plat_x86::cpu::{self, CPUS, Cpu};
 
-/// Most watched descriptors: console, network, line, and volumes.
-const MAX_WATCHED: usize = 2 + crate::arguments::NETWORKS + crate::arguments::VOLUMES;
+/// Most watched descriptors: the console's two directions, line, networks, and volumes.
+const MAX_WATCHED: usize = 3 + crate::arguments::NETWORKS + crate::arguments::VOLUMES;
 /// How long a ready device waits at most while the program computes and packets keep coming.
 const TICK: u64 = 1_000_000;
 /// The same when there was nothing to notice for a while. A look is a signal, two calls and the host's timer, which in a
@@ -29,6 +31,8 @@ pub type Handler = fn(usize);
 
 struct Entry {
     fd: AtomicI32,
+    /// What of it is watched (poll(2)).
+    events: AtomicI16,
     armed: AtomicBool,
     handler: AtomicPtr<()>,
     data: AtomicUsize,
@@ -37,6 +41,7 @@ struct Entry {
 static ENTRIES: [Entry; MAX_WATCHED] = [const {
     Entry {
         fd: AtomicI32::new(-1),
+        events: AtomicI16::new(0),
         armed: AtomicBool::new(false),
         handler: AtomicPtr::new(core::ptr::null_mut()),
         data: AtomicUsize::new(0),
@@ -96,17 +101,23 @@ static INTERVAL: AtomicU64 = AtomicU64::new(0);
 /// Between two looks at the descriptors: doubled by one that finds nothing, [`TICK`] again after one that does.
 static PERIOD: AtomicU64 = AtomicU64::new(TICK);
 
-/// A descriptor that is watched for input.
+/// A descriptor that is watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch(usize);
 
 /// Watches `fd`, once armed, and then calls `handler(data)` once in interrupt context when it is readable.
 pub fn watch(fd: i32, handler: Handler, data: usize) -> Watch {
+    watch_for(POLLIN, fd, handler, data)
+}
+
+/// The same for other `events` of poll(2).
+pub fn watch_for(events: i16, fd: i32, handler: Handler, data: usize) -> Watch {
     let index = COUNT.load(Ordering::Relaxed);
     // The arguments name no more devices than that.
     assert!(index < MAX_WATCHED, "more descriptors than devices");
     let entry = &ENTRIES[index];
     entry.fd.store(fd, Ordering::Relaxed);
+    entry.events.store(events, Ordering::Relaxed);
     entry.data.store(data, Ordering::Relaxed);
     entry.handler.store(handler as *mut (), Ordering::Relaxed);
     COUNT.store(index + 1, Ordering::Release);
@@ -114,7 +125,7 @@ pub fn watch(fd: i32, handler: Handler, data: usize) -> Watch {
 }
 
 impl Watch {
-    /// The handler is to be called, once, when the descriptor is readable, now or later.
+    /// The handler is to be called, once, when the descriptor is ready, now or later.
     pub fn arm(&self) {
         let was_armed = ENTRIES[self.0].armed.swap(true, Ordering::Relaxed);
         match DEFERRED_WORK.load(Ordering::Relaxed) {
@@ -317,7 +328,8 @@ impl Ready {
         for (i, entry) in ENTRIES[..COUNT.load(Ordering::Acquire)].iter().enumerate() {
             if entry.armed.load(Ordering::Relaxed) {
                 let fd = entry.fd.load(Ordering::Relaxed);
-                out.descriptors[out.count] = PollFd { fd, events: POLLIN, revents: 0 };
+                out.descriptors[out.count] =
+                    PollFd { fd, events: entry.events.load(Ordering::Relaxed), revents: 0 };
                 out.entries[out.count] = i as u8;
                 out.count += 1;
             }
@@ -333,7 +345,7 @@ impl Ready {
         &mut self.descriptors[..self.count]
     }
 
-    /// Calls the handlers of those that are ready: readable, ended or broken.
+    /// Calls the handlers of those that are ready, ended or broken.
     fn call(&self) {
         for (descriptor, index) in self.descriptors.iter().zip(self.entries).take(self.count) {
             if descriptor.revents == 0 {

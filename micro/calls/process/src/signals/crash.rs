@@ -4,16 +4,19 @@
 //! One block: the signal, the registers, the bytes at RIP and the callers, each as `#N 0xADDRESS /path+0xOFFSET`,
 //! which the host turns into names and lines.
 
+use abi::Result;
 use abi::errno::ENOMEM;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_plat::TrapFrame;
+use api_sched::WaitQueue;
 use api_user::{UserPtr, read_bytes};
 use core::fmt::Write;
 use mem::{Listed, Prot};
 use task::Task;
 use task::signals::{SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SigInfo, name};
+use task::wait::on_queue_unless;
 
 /// Enough to see the callers, few enough to read.
 const MAX_CALLERS: usize = 32;
@@ -26,7 +29,11 @@ pub fn report(task: &Task, frame: &TrapFrame, info: &SigInfo) {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_report(&mut text, task, frame, info);
-    api_plat::console_write(text.as_bytes());
+    // A host that does not read holds the program back, but not its end by another one.
+    let is_killed = || task.is_killed();
+    let wait = |queue: &WaitQueue, write: &dyn Fn() -> Result<()>| on_queue_unless(queue, write, is_killed);
+    // Nobody is left to be told.
+    let _ = devfs::print(text.as_bytes(), wait);
 }
 
 fn reason(info: &SigInfo) -> &'static str {

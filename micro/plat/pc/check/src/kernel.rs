@@ -17,7 +17,11 @@ pub struct Console;
 
 impl Write for Console {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        api_plat::console_write(text.as_bytes());
+        for piece in text.as_bytes().chunks(api_plat::CONSOLE_PIECE) {
+            while api_plat::console_write(piece).is_err() {
+                api_plat::console_has_room();
+            }
+        }
         Ok(())
     }
 }

@@ -8,6 +8,8 @@ const PFN: u32 = 17;
 const EVTCHN: u32 = 18;
 const INPUT: usize = 1024;
 const OUTPUT: usize = 2048;
+// A piece fits the ring when that is empty.
+const _: () = assert!(api_plat::CONSOLE_PIECE <= OUTPUT);
 
 /// `xencons_interface`.
 #[repr(C)]
@@ -44,6 +46,13 @@ impl Console {
     fn ring(&self) -> Option<&'static Ring> {
         // SAFETY: null, or the ring that `find` was given, which stays.
         unsafe { self.ring.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Bytes that [`Console::write`] takes without waiting. Less than all: there is an event when the reader took some.
+    pub fn room(&self) -> usize {
+        let Some(ring) = self.ring() else { return OUTPUT };
+        let taken = ring.output_consumed.load(Ordering::Acquire);
+        OUTPUT.saturating_sub(ring.output_produced.load(Ordering::Relaxed).wrapping_sub(taken) as usize)
     }
 
     /// Waits while the reader is behind. One writer at a time.
