@@ -421,7 +421,7 @@ fn output_that_nobody_reads_holds_up_who_writes_it_and_nobody_else() {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("unilith runs");
     eventually("the machine runs", || exec(&unilith, &["unread", "ps"]).code == Some(0));
     // The machine answers, and its clock goes on, while it writes.
-    exec(&unilith, &["unread", "--", &format!("/{program}"), "look"]).ok().says("it is full");
+    exec(&unilith, &["unread", "--", "/app/program", "look"]).ok().says("it is full");
     let mut out = String::new();
     child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("its output");
     let lines: String = (0..200_000).map(|i| format!("{i:07}\n")).collect();
