@@ -14,7 +14,7 @@ use crate::{
     link::Link,
     private_mounts::PrivateMounts,
     privileges, qemu,
-    record::{Accel, Mount, Platform, Spec},
+    record::{Accel, KernelKind, Mount, Platform, Spec},
     vsock,
 };
 use rustix::{
@@ -43,6 +43,8 @@ pub struct Engine {
     /// How far it is set apart; monitors are not.
     pub isolation: Option<Isolation>,
     pub console: UnixStream,
+    /// The program's output may come here, from some moment on, instead of by the console.
+    pub output: Option<UnixStream>,
     pub status: UnixStream,
     /// What it says about itself.
     pub messages: Option<Box<dyn Read + Send>>,
@@ -156,6 +158,11 @@ fn emulator(
         qemu::Disk::inherited(n, file.as_raw_fd(), read_only)
     };
     let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
+    let output = match overlay.is_some() && spec.kernel_kind == KernelKind::Micro {
+        true => Some(pair()?),
+        false => None,
+    };
+    let (output, output_end) = output.unzip();
     let (mac, mtu) = link.mac_and_mtu(spec);
     let line = qemu::Line {
         platform: spec.platform,
@@ -178,12 +185,14 @@ fn emulator(
         overlay: overlay.map(|overlay| qemu::OverlayLine {
             tools: Some(qemu::tools_of(&spec.kernel)).filter(|path| path.is_file()),
             socket: overlay.socket.as_raw_fd(),
+            output: output_end.as_ref().map(AsRawFd::as_raw_fd),
             files: overlay.files.to_path_buf(),
             attributes: takes_attributes(overlay.files),
         }),
     };
     let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
-    inherited.extend(line.overlay.as_ref().map(|overlay| overlay.socket));
+    inherited
+        .extend(line.overlay.iter().flat_map(|overlay| [Some(overlay.socket), overlay.output]).flatten());
     inherited.extend(line.disks.iter().filter_map(|disk| disk.descriptor));
     if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
         inherited.push(fd);
@@ -200,7 +209,7 @@ fn emulator(
     let pidfd = pin(&child).map_err(|e| MachineError::Qemu(format!("cannot watch QEMU: {e}")))?;
     let messages = child.stderr.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
     let handle = Handle { pidfd, control: Control::Qmp(control) };
-    Ok(Engine { pid: child.id(), isolation: None, console, status, messages, handle })
+    Ok(Engine { pid: child.id(), isolation: None, console, output, status, messages, handle })
 }
 
 fn pin(child: &Child) -> io::Result<OwnedFd> {
@@ -327,6 +336,7 @@ fn process(
         pid: started.pid,
         isolation: Some(started.isolation),
         console,
+        output: None,
         status,
         messages: Some(Box::new(messages)),
         handle,

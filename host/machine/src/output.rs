@@ -8,9 +8,14 @@ use crate::{
     turns::Turns,
 };
 use api_boot::{OutputDecoder, Status, Stream};
-use rustix::process::WaitIdStatus;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::{RecvFlags, recv},
+    process::WaitIdStatus,
+};
 use std::{
-    io::Read,
+    io::{self, Read},
     os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, PoisonError,
@@ -74,6 +79,8 @@ impl Sinks {
 /// All that a machine sends.
 pub struct Sources {
     pub console: UnixStream,
+    /// What the program prints after all that the console brought before the first of it.
+    pub output: Option<UnixStream>,
     /// Standard error is marked on the console.
     pub own_error: bool,
     pub status: UnixStream,
@@ -90,7 +97,7 @@ pub fn watch(
     log: ConsoleLog,
     wanted: Option<String>,
 ) {
-    let Sources { console, own_error, status, messages } = sources;
+    let Sources { console, output, own_error, status, messages } = sources;
     let Sinks { console: console_sink, log: log_sink } = sinks;
     let printer = Arc::new(Printer { log: Mutex::new(log), turns: Turns::default() });
     let to = send.clone();
@@ -105,7 +112,14 @@ pub fn watch(
     let to = send.clone();
     thread::spawn(move || {
         let decoder = own_error.then(OutputDecoder::default);
-        read_console(console, decoder, &to, &printer, console_sink, wanted);
+        read_console(
+            Printed { console: Some(console), output },
+            decoder,
+            &to,
+            &printer,
+            console_sink,
+            wanted,
+        );
         printer.turns.end();
         // A thread that panicked has ended as well.
         let _ = (status.join(), complaint.join());
@@ -126,8 +140,48 @@ impl Printer {
     }
 }
 
+/// What a machine prints by two ways. It goes the second one when all that went the first has arrived, so that what is there of the
+/// first when something comes by the second is before it. Later only a kernel that crashes comes back to the first.
+struct Printed {
+    /// `None`: ended.
+    console: Option<UnixStream>,
+    output: Option<UnixStream>,
+}
+
+impl Printed {
+    /// Waits for bytes; 0: both ways have ended.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let (Some(console), Some(output)) = (&self.console, &self.output) else {
+                let last = self.console.as_mut().or(self.output.as_mut());
+                return last.map_or(Ok(0), |last| last.read(buffer));
+            };
+            let mut both = [PollFd::new(output, PollFlags::IN), PollFd::new(console, PollFlags::IN)];
+            match poll(&mut both, None) {
+                Err(Errno::INTR) => continue,
+                done => done?,
+            };
+            // The console first, though it was asked last: what comes by it now was sent before the output that was there.
+            match recv(console, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => self.console = None,
+                Ok((length, _)) => return Ok(length),
+                Err(Errno::AGAIN) if !both[0].revents().is_empty() => {
+                    match recv(output, &mut *buffer, RecvFlags::DONTWAIT) {
+                        Ok((0, _)) => self.output = None,
+                        Ok((length, _)) => return Ok(length),
+                        Err(Errno::AGAIN | Errno::INTR) => {}
+                        Err(e) => return Err(e.into()),
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
 fn read_console(
-    mut console: UnixStream,
+    mut printed: Printed,
     mut decoder: Option<OutputDecoder>,
     to: &Messages,
     printer: &Printer,
@@ -137,7 +191,7 @@ fn read_console(
     let mut search = wanted.map(Search::new);
     let mut buffer = [0; PIECE];
     let mut has_spoken = false;
-    while let Ok(length) = console.read(&mut buffer) {
+    while let Ok(length) = printed.read(&mut buffer) {
         if length == 0 {
             return;
         }
@@ -286,6 +340,7 @@ mod tests {
     struct World {
         folder: tempfile::TempDir,
         console: UnixStream,
+        output: UnixStream,
         status: UnixStream,
         messages: Receiver<Message>,
     }
@@ -293,12 +348,18 @@ mod tests {
     fn world(sinks: Sinks, wanted: Option<&str>) -> World {
         let folder = tempfile::tempdir().unwrap();
         let log = ConsoleLog::open(folder.path(), LogLimits { size: 4096, files: 2 }).unwrap();
-        let ((console, console_end), (status, status_end)) =
-            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let pair = || UnixStream::pair().unwrap();
+        let ((console, console_end), (output, output_end), (status, status_end)) = (pair(), pair(), pair());
         let (send, messages) = messages();
-        let sources = Sources { console: console_end, own_error: true, status: status_end, messages: None };
+        let sources = Sources {
+            console: console_end,
+            output: Some(output_end),
+            own_error: true,
+            status: status_end,
+            messages: None,
+        };
         watch(&send, sources, || None, sinks, log, wanted.map(String::from));
-        World { folder, console, status, messages }
+        World { folder, console, output, status, messages }
     }
 
     /// How much a stream takes while nobody reads its other end, at most `limit` bytes.
@@ -314,6 +375,34 @@ mod tests {
             }
         }
         sum
+    }
+
+    #[test]
+    fn what_comes_by_the_second_way_is_behind_all_that_came_by_the_first() {
+        // As in a machine: the second way is taken when the first is empty.
+        for _ in 0..20 {
+            let ((mut console, console_end), (mut output, output_end)) =
+                (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+            let mut printed = Printed { console: Some(console_end), output: Some(output_end) };
+            let writer = std::thread::spawn(move || {
+                for n in 0..3000 {
+                    console.write_all(format!("{n}\n").as_bytes()).unwrap();
+                }
+                for n in 3000..6000 {
+                    output.write_all(format!("{n}\n").as_bytes()).unwrap();
+                }
+                console.write_all(b"the kernel crashed\n").unwrap();
+            });
+            let (mut all, mut buffer) = (Vec::new(), [0; 500]);
+            while let n @ 1.. = printed.read(&mut buffer).unwrap() {
+                all.extend_from_slice(&buffer[..n]);
+            }
+            writer.join().unwrap();
+            let all = String::from_utf8(all).unwrap();
+            let (numbers, crash) = (all.replacen("the kernel crashed\n", "", 1), all.len());
+            assert_eq!(numbers.len() + "the kernel crashed\n".len(), crash, "the crash is shown, too");
+            assert_eq!(numbers, (0..6000).map(|n| format!("{n}\n")).collect::<String>());
+        }
     }
 
     #[test]
@@ -363,7 +452,7 @@ mod tests {
         for piece in ["it is", " re", "ady, is", " ready\n"] {
             world.console.write_all(piece.as_bytes()).unwrap();
         }
-        drop((world.console, world.status));
+        drop((world.console, world.output, world.status));
         let mut told = 0;
         loop {
             match world.messages.recv().unwrap() {

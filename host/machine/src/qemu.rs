@@ -57,6 +57,8 @@ pub struct OverlayLine {
     pub tools: Option<PathBuf>,
     /// A connected socket that QEMU inherits.
     pub socket: i32,
+    /// Where the program's output goes once the kernel has found it: more than a byte at a time, which is what the console takes.
+    pub output: Option<i32>,
     /// The directory the machine may see at /overlay.
     pub files: PathBuf,
     /// Files there may have extended attributes.
@@ -65,6 +67,8 @@ pub struct OverlayLine {
 
 /// The name of the overlay's console port, which the kernel looks for.
 const OVERLAY_PORT: &str = "unilith.overlay";
+/// The same of the program's output.
+const OUTPUT_PORT: &str = "unilith.output";
 /// The 9p tag of the overlay's directory, which the kernel looks for.
 pub const OVERLAY_TAG: &str = "overlay";
 
@@ -180,8 +184,16 @@ impl Line<'_> {
         }
         if let Some(overlay) = &self.overlay {
             put(&["-chardev", &format!("socket,id=line,fd={}", overlay.socket)]);
-            put(&["-device", &format!("{},id=lines,max_ports=2", virtio("virtio-serial"))]);
-            put(&["-device", &format!("virtserialport,bus=lines.0,nr=1,chardev=line,name={OVERLAY_PORT}")]);
+            put(&["-device", &format!("{},id=lines,max_ports=3", virtio("virtio-serial"))]);
+            // The first one is named first: the kernel, which waits for the overlay's, has heard of it then.
+            if let Some(output) = overlay.output {
+                put(&["-chardev", &format!("socket,id=output,fd={output}")]);
+                put(&[
+                    "-device",
+                    &format!("virtserialport,bus=lines.0,nr=1,chardev=output,name={OUTPUT_PORT}"),
+                ]);
+            }
+            put(&["-device", &format!("virtserialport,bus=lines.0,nr=2,chardev=line,name={OVERLAY_PORT}")]);
             if let Some(tools) = &overlay.tools {
                 out.push("-fw_cfg".into());
                 let mut file = OsString::from("name=opt/unilith/overlay,file=");
@@ -375,10 +387,16 @@ mod tests {
             [(Platform::Microvm, "virtio-serial-device"), (Platform::Q35, "virtio-serial-pci")]
         {
             let tools = Some("/k/kernel.overlay".into());
-            let overlay =
-                Some(OverlayLine { tools, socket: 9, files: "/m/overlay".into(), attributes: true });
+            let overlay = Some(OverlayLine {
+                tools,
+                socket: 9,
+                output: Some(10),
+                files: "/m/overlay".into(),
+                attributes: true,
+            });
             let text = text(&Line { overlay, ..line(platform, &[]) });
             assert!(text.contains(device) && text.contains("name=unilith.overlay"), "{text}");
+            assert!(text.find("name=unilith.output") < text.find("name=unilith.overlay"), "{text}");
             assert!(text.contains("path=/m/overlay") && text.contains("mount_tag=overlay"), "{text}");
             assert!(text.contains("id=overlay,security_model=mapped-xattr"), "{text}");
         }

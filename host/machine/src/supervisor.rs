@@ -178,6 +178,7 @@ impl Supervision {
         let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;
         let sources = Sources {
             console: engine.console,
+            output: engine.output,
             own_error: config.own_error,
             status: engine.status,
             messages: engine.messages,

@@ -67,8 +67,11 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     };
     devfs::connect(devfs::Machine {
         entropy: api_plat::entropy,
-        write: api_plat::console_write,
-        has_room: api_plat::console_has_room,
+        output: devfs::Output {
+            write: api_plat::console_write,
+            has_room: api_plat::console_has_room,
+            is_drained: api_plat::console_is_drained,
+        },
         read: api_plat::console_read,
         ended: api_plat::console_ended,
         signal: terminals::signal,

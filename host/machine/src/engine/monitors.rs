@@ -225,6 +225,6 @@ impl Begun {
         let messages = self.messages.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
         let handle = Handle { pidfd: self.pidfd, control };
         let (pid, console, status) = (self.child.id(), self.console, self.status);
-        Ok(Engine { pid, isolation: None, console, status, messages, handle })
+        Ok(Engine { pid, isolation: None, console, output: None, status, messages, handle })
     }
 }

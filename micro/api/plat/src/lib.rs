@@ -256,6 +256,7 @@ pub mod symbols {
     unsafe extern "Rust" {
         pub safe fn unilith_plat_console_write(bytes: &[u8]) -> abi::Result<()>;
         pub safe fn unilith_plat_console_has_room() -> bool;
+        pub safe fn unilith_plat_console_is_drained() -> bool;
         pub safe fn unilith_plat_console_read(to: &mut [u8]) -> usize;
         pub safe fn unilith_plat_on_console(handler: fn());
         pub safe fn unilith_plat_console_break() -> bool;
@@ -480,6 +481,11 @@ pub fn console_write(bytes: &[u8]) -> abi::Result<()> {
 /// is to have this called outside of the interrupt, because what waits in the kernel goes on to the device here.
 pub fn console_has_room() -> bool {
     symbols::unilith_plat_console_has_room()
+}
+
+/// All that was written has left the machine: what is sent to the host by another way arrives behind it.
+pub fn console_is_drained() -> bool {
+    symbols::unilith_plat_console_is_drained()
 }
 
 /// Calls `handler` in interrupt context when input arrived at the console, or a break (see `api-boot`), or its output has room again.

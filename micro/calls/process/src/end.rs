@@ -52,6 +52,7 @@ pub fn end_machine(status: Status) -> ! {
     }
     report_others();
     store_everything();
+    devfs::flush();
     api_plat::power_off(&status)
 }
 

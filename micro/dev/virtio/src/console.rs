@@ -6,10 +6,14 @@
 //! asks for its name.
 
 use crate::{Device, direction::Direction, feature};
-use abi::{Events, Result, errno::ENODEV};
+use abi::{
+    Events, Result,
+    errno::{EAGAIN, ENODEV, ENOMEM},
+};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 
@@ -31,6 +35,9 @@ const PORT_SIZE: u16 = 16;
 /// Receive buffers of a port: QEMU hands over what a socket read of at most 4 KiB gave.
 const RECEIVE_BUFFERS: usize = 8;
 const RECEIVE_BYTES: usize = 4096;
+
+/// What a port that only sends may have on the way.
+const SEND_BUFFERS: usize = 8;
 
 /// Control events (5.3.6.2).
 mod event {
@@ -57,6 +64,26 @@ struct PortState {
     connected: bool,
     /// How often the host's side was closed.
     hang_ups: u32,
+    /// Of a port that only sends: buffers that are not on the way, and what is called when there are some again.
+    spare: Vec<Vec<u8>>,
+    on_room: Option<fn()>,
+}
+
+impl PortState {
+    /// Takes back the buffers that the device has sent.
+    fn take_back(&mut self) {
+        while let Some((buffer, _)) = self.transmit.take() {
+            if self.spare.len() < self.spare.capacity() {
+                self.spare.push(buffer);
+            }
+        }
+    }
+
+    /// Has somebody told of room. False: there is some already.
+    fn await_room(&mut self) -> bool {
+        self.crowded = true;
+        self.transmit.queue.enable_interrupts()
+    }
 }
 
 /// One named channel.
@@ -113,6 +140,8 @@ pub fn start(device: Device) -> Result<()> {
             used: false,
             connected: false,
             hang_ups: 0,
+            spare: Vec::new(),
+            on_room: None,
         };
         ports.push(Arc::new(Port { number, state: SpinLock::new(state), events: WaitQueue::new() }));
     }
@@ -223,11 +252,7 @@ impl Port {
         if core::mem::replace(&mut self.state.lock().used, true) {
             return;
         }
-        let consoles = CONSOLES.lock().clone();
-        let console = consoles.iter().find(|c| c.ports.iter().any(|p| core::ptr::eq(&**p, self)));
-        if let Some(console) = console {
-            console.tell(self.number, event::PORT_OPEN, 1);
-        }
+        self.tell_open();
         // Buffers behind the message: QEMU looks again for bytes from the host when it gets buffers for an open port,
         // and at the message alone it does not.
         let mut state = self.state.lock();
@@ -237,6 +262,78 @@ impl Port {
         }
         state.receive.queue.enable_interrupts();
         state.receive.queue.notify();
+    }
+
+    /// Opens a port that sends pieces of up to `piece` bytes ([`Port::send_copy`]) and takes nothing. `on_room` is called, as deferred work,
+    /// when there is room again. `ENOMEM` without memory for the buffers; the port is not opened then.
+    pub fn open_to_send(&self, piece: usize, on_room: fn()) -> Result<()> {
+        let buffer = || {
+            let mut buffer = Vec::new();
+            buffer.reserve_exact_fallibly(piece).map_err(|_| ENOMEM)?;
+            Ok(buffer)
+        };
+        let mut spare = Vec::new();
+        spare.reserve_exact_fallibly(SEND_BUFFERS).map_err(|_| ENOMEM)?;
+        for _ in 0..SEND_BUFFERS {
+            spare.push(buffer()?);
+        }
+        {
+            let mut state = self.state.lock();
+            state.spare = spare;
+            state.on_room = Some(on_room);
+        }
+        self.tell_open();
+        Ok(())
+    }
+
+    fn tell_open(&self) {
+        let consoles = CONSOLES.lock().clone();
+        let console = consoles.iter().find(|c| c.ports.iter().any(|p| core::ptr::eq(&**p, self)));
+        if let Some(console) = console {
+            console.tell(self.number, event::PORT_OPEN, 1);
+        }
+    }
+
+    /// Sends a copy of the bytes of a piece, or nothing and `EAGAIN` while there is no room. What is sent to a device that is gone is lost.
+    pub fn send_copy(&self, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            state.take_back();
+            let Some(mut buffer) = state.spare.pop() else {
+                if state.transmit.queue.is_broken() {
+                    return Ok(());
+                }
+                if state.await_room() {
+                    return Err(EAGAIN);
+                }
+                continue;
+            };
+            buffer.clear();
+            // There is room for a piece.
+            buffer.extend_from_slice(bytes);
+            match state.transmit.give(buffer, false) {
+                Ok(()) => {
+                    state.transmit.queue.notify();
+                }
+                // Only a broken queue of that size has none for so few buffers.
+                Err(buffer) => state.spare.push(buffer),
+            }
+            return Ok(());
+        }
+    }
+
+    /// There is room for a piece; if not, somebody is told when there is.
+    pub fn has_room(&self) -> bool {
+        let mut state = self.state.lock();
+        state.take_back();
+        !state.spare.is_empty() || state.transmit.queue.is_broken() || !state.await_room()
+    }
+
+    /// The device has sent all.
+    pub fn is_drained(&self) -> bool {
+        let mut state = self.state.lock();
+        state.take_back();
+        state.spare.len() == SEND_BUFFERS || state.transmit.queue.is_broken()
     }
 
     /// Woken (IN) when bytes came or the host's side changed, and (OUT) when there is room again.
@@ -289,9 +386,8 @@ impl Port {
                 // The host's end is gone with the device: what is sent is lost, and nobody waits for ever.
                 Err(_) if state.transmit.queue.is_broken() => return Ok(()),
                 Err(back) => {
-                    state.crowded = true;
                     bytes = back;
-                    if state.transmit.queue.enable_interrupts() {
+                    if state.await_room() {
                         return Err(bytes);
                     }
                 }
@@ -301,7 +397,7 @@ impl Port {
 
     /// After an interrupt: wakes who waits for what may have changed.
     fn collect(&self) {
-        let (came, room) = {
+        let (came, room, on_room) = {
             let mut state = self.state.lock();
             let came = state.used && state.receive.queue.has_used();
             let room = state.crowded && state.transmit.queue.has_used();
@@ -309,8 +405,11 @@ impl Port {
                 state.crowded = false;
                 state.transmit.queue.disable_interrupts();
             }
-            (came, room)
+            (came, room, state.on_room.filter(|_| room))
         };
+        if let Some(on_room) = on_room {
+            on_room();
+        }
         if came || room {
             self.events.wake_all(Events::NONE.with(Events::IN, came).with(Events::OUT, room));
         }

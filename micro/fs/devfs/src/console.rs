@@ -7,7 +7,7 @@ use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
     TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
-use crate::{Machine, machine};
+use crate::{Machine, machine, output};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -75,7 +75,7 @@ impl Terminal for Console {
 fn echo(bytes: &[u8]) {
     let _writer = WRITER.lock();
     for piece in bytes.chunks(PIECE) {
-        if (machine().write)(piece).is_err() {
+        if output::write(piece).is_err() {
             return;
         }
     }
@@ -84,7 +84,7 @@ fn echo(bytes: &[u8]) {
 /// Takes what arrived and wakes readers, and writers that waited for room. Deferred work of the scheduler: called after the console's
 /// interrupts; takes nothing while nobody waits for input of a plain console.
 pub fn poll_console() {
-    if (machine().has_room)() {
+    if output::has_room() {
         CONSOLE.queue.wake(Events::WRITABLE);
     }
     if machine().is_terminal || !CONSOLE.queue.is_empty() {
@@ -95,8 +95,8 @@ pub fn poll_console() {
 /// Writes the kernel's words to the console. Where there is no room for a piece, `wait` has the queue that hears of room, and makes the second
 /// argument until it answers; an error ends them.
 pub fn print(text: &[u8], wait: impl Fn(&WaitQueue, &dyn Fn() -> Result<()>) -> Result<()>) -> Result<()> {
-    text.chunks(PIECE).try_for_each(|piece| match (machine().write)(piece) {
-        Err(EAGAIN) => wait(&CONSOLE.queue, &|| (machine().write)(piece)),
+    text.chunks(PIECE).try_for_each(|piece| match output::write(piece) {
+        Err(EAGAIN) => wait(&CONSOLE.queue, &|| output::write(piece)),
         done => done,
     })
 }
@@ -222,19 +222,19 @@ fn show(machine: &Machine, stream: Stream, chunk: &[u8], processes: bool) -> boo
     if !machine.is_terminal {
         let mut room = [0; PIECE];
         let piece = if machine.own_error { encode_output(stream, chunk, &mut room) } else { chunk };
-        return (machine.write)(piece).is_ok();
+        return output::write(piece).is_ok();
     }
     let mut piece = Piece { bytes: [0; PIECE], length: 0 };
     // One at a time: the column moves only for what there is room for.
     let _writer = WRITER.lock();
-    if CONSOLE.with_line(|line| line.is_stopped()) || !(machine.has_room)() {
+    if CONSOLE.with_line(|line| line.is_stopped()) || !output::has_room() {
         return false;
     }
     if !processes {
-        return (machine.write)(chunk).is_ok();
+        return output::write(chunk).is_ok();
     }
     CONSOLE.with_line(|line| chunk.iter().for_each(|byte| line.output(*byte, &mut |byte| piece.put(byte))));
-    (machine.write)(&piece.bytes[..piece.length]).is_ok()
+    output::write(&piece.bytes[..piece.length]).is_ok()
 }
 
 /// What a terminal makes of a chunk.
@@ -257,7 +257,7 @@ fn poll() -> Events {
     if CONSOLE.state.lock().readable(is_terminal).is_none() {
         take_input();
     }
-    let has_room = (machine().has_room)();
+    let has_room = output::has_room();
     let state = CONSOLE.state.lock();
     let readable = if is_terminal { state.line.has_input() } else { state.readable(false).is_some() };
     Events::NONE
@@ -395,7 +395,7 @@ impl File for Pipe {
     fn poll(&self) -> Events {
         match self.written {
             None => poll() & (Events::READABLE | Events::HUP),
-            Some(_) => Events::NONE.with(Events::WRITABLE, (machine().has_room)()),
+            Some(_) => Events::NONE.with(Events::WRITABLE, output::has_room()),
         }
     }
     fn wait_queue(&self) -> Option<&WaitQueue> {

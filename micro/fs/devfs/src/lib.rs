@@ -15,12 +15,14 @@ mod control;
 mod echo;
 mod line;
 mod memory;
+mod output;
 mod pty;
 mod terminal;
 mod termios;
 
 pub use console::{PIECE, poll_console, print, standard_streams};
 pub use control::{Caller, Control};
+pub use output::{Output, flush, move_output};
 pub use pty::Outside as OutsideTerminal;
 pub use pty::{open_peer, root as pts};
 
@@ -37,10 +39,8 @@ pub struct Machine {
     pub entropy: fn(&mut [u8]),
     /// Lets others run in the middle of a long call. True when a signal waits, and the call is to end with what it has done.
     pub take_a_break: fn() -> bool,
-    /// Writes to the console up to [`PIECE`] bytes, or none: `EAGAIN` while there is no room.
-    pub write: fn(&[u8]) -> Result<()>,
-    /// The console has room for a piece. If not, and after `EAGAIN`, [`poll_console`] is called when it may have.
-    pub has_room: fn() -> bool,
+    /// What the console writes to, until [`move_output`].
+    pub output: Output,
     /// Takes bytes that arrived at the console; 0 when there are none.
     pub read: fn(&mut [u8]) -> usize,
     /// No more input will ever come.
@@ -73,8 +73,7 @@ fn nothing(_: &mut [u8]) -> usize {
 static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     entropy: |_| {},
     take_a_break: || false,
-    write: |_| Ok(()),
-    has_room: || true,
+    output: Output { write: |_| Ok(()), has_room: || true, is_drained: || true },
     read: nothing,
     ended: || false,
     signal: |_, _| {},

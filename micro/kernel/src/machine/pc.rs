@@ -176,6 +176,35 @@ impl Devices {
 #[cfg(feature = "overlay")]
 const LINE: &str = "unilith.overlay";
 
+/// The same of the program's output, where the host has one.
+#[cfg(feature = "overlay")]
+const OUTPUT: &str = "unilith.output";
+
+#[cfg(feature = "overlay")]
+static OUTPUT_PORT: SpinLock<Option<Arc<console::Port>>> = SpinLock::new(None);
+
+/// Has the program's output go to the host by a port of the device: an exit of the machine's for each write, instead of one for each byte.
+#[cfg(feature = "overlay")]
+fn open_output() {
+    let Some(found) = console::find(OUTPUT) else { return };
+    // Without memory for it the serial port does.
+    if found.open_to_send(devfs::PIECE, devfs::poll_console).is_err() {
+        return;
+    }
+    *OUTPUT_PORT.lock() = Some(found);
+    devfs::move_output(devfs::Output {
+        write: |bytes| output_port().map_or(Ok(()), |port| port.send_copy(bytes)),
+        has_room: || output_port().is_none_or(|port| port.has_room()),
+        is_drained: || output_port().is_none_or(|port| port.is_drained()),
+    });
+}
+
+/// Set when it was opened, and for ever.
+#[cfg(feature = "overlay")]
+fn output_port() -> Option<Arc<console::Port>> {
+    OUTPUT_PORT.lock().clone()
+}
+
 /// The console device until somebody opens the line: the program need not wait for it.
 #[cfg(feature = "overlay")]
 static CONSOLE: SpinLock<Option<Device>> = SpinLock::new(None);
@@ -217,6 +246,8 @@ fn open_port() -> Arc<dyn Transport> {
         api_sched::park(u64::MAX);
     };
     console::NAMED.remove(key);
+    // The host names it first.
+    open_output();
     port.open();
     Arc::new(LinePort(port))
 }

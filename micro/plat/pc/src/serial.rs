@@ -287,6 +287,14 @@ fn unilith_plat_console_has_room() -> bool {
     WAITING.room() >= 2 * CONSOLE_PIECE
 }
 
+#[unsafe(no_mangle)]
+fn unilith_plat_console_is_drained() -> bool {
+    if let Some(console) = xen::console() {
+        return console.is_drained();
+    }
+    !is_there() || WAITING.is_empty() && line_status() & ALL_SENT != 0
+}
+
 /// Writes bytes of status lines to a port that is shared.
 pub fn write_status(bytes: &[u8]) {
     let _writer = WRITER.lock();

@@ -76,6 +76,12 @@ fn unilith_plat_console_has_room() -> bool {
     has_room
 }
 
+/// The host has what it took.
+#[unsafe(no_mangle)]
+fn unilith_plat_console_is_drained() -> bool {
+    true
+}
+
 #[unsafe(no_mangle)]
 fn unilith_plat_console_read(to: &mut [u8]) -> usize {
     let watch = WATCH.get();

@@ -48,6 +48,11 @@ impl Console {
         unsafe { self.ring.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Nothing is in the ring that was not taken.
+    pub fn is_drained(&self) -> bool {
+        self.room() == OUTPUT
+    }
+
     /// Bytes that [`Console::write`] takes without waiting. Less than all: there is an event when the reader took some.
     pub fn room(&self) -> usize {
         let Some(ring) = self.ring() else { return OUTPUT };
