@@ -57,6 +57,8 @@ struct PortState {
     transmit: Direction,
     /// Somebody waits for room in `transmit`.
     crowded: bool,
+    /// There was some since, whoever has it now.
+    has_made_room: bool,
     name: String,
     /// Opened by us: the device has receive buffers.
     used: bool,
@@ -70,9 +72,10 @@ struct PortState {
 }
 
 impl PortState {
-    /// Takes back the buffers that the device has sent.
+    /// Takes back the buffers that the device has sent. All do it here: who takes them may not be who waits for them.
     fn take_back(&mut self) {
         while let Some((buffer, _)) = self.transmit.take() {
+            self.has_made_room = true;
             if self.spare.len() < self.spare.capacity() {
                 self.spare.push(buffer);
             }
@@ -81,7 +84,7 @@ impl PortState {
 
     /// Has somebody told of room. False: there is some already.
     fn await_room(&mut self) -> bool {
-        self.crowded = true;
+        (self.crowded, self.has_made_room) = (true, false);
         self.transmit.queue.enable_interrupts()
     }
 }
@@ -136,6 +139,7 @@ pub fn start(device: Device) -> Result<()> {
             receive,
             transmit,
             crowded: false,
+            has_made_room: false,
             name: String::new(),
             used: false,
             connected: false,
@@ -377,7 +381,7 @@ impl Port {
         let state = &mut *state;
         let mut bytes = bytes;
         loop {
-            while state.transmit.take().is_some() {}
+            state.take_back();
             match state.transmit.give(bytes, false) {
                 Ok(()) => {
                     state.transmit.queue.notify();
@@ -400,7 +404,8 @@ impl Port {
         let (came, room, on_room) = {
             let mut state = self.state.lock();
             let came = state.used && state.receive.queue.has_used();
-            let room = state.crowded && state.transmit.queue.has_used();
+            state.take_back();
+            let room = state.crowded && state.has_made_room;
             if room {
                 state.crowded = false;
                 state.transmit.queue.disable_interrupts();
