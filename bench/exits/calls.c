@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Does one thing so many times, says so and waits: argv[1] is `null` (a system call that does nothing) or `fault` (the first
-// touch of a page), argv[2] how often. Whoever counts what it costs runs it twice, with two numbers.
+// Does one thing so many times, says so and waits: argv[1] is `null` (a system call that does nothing), `fault` (the first
+// touch of a page) or `print` (a line of 64 bytes), argv[2] how often. Whoever counts what it costs runs it twice, with two numbers.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +27,21 @@ static void fault(long count)
     }
 }
 
+static void print(long count)
+{
+    static const char line[] = "A line as a server writes it into its log, one for each request\n";
+    for (long i = 0; i < count; i++)
+        if (write(1, line, sizeof line - 1) != sizeof line - 1)
+            exit(1);
+}
+
 int main(int argc, char **argv)
 {
     long count = argc == 3 ? atol(argv[2]) : 0;
     if (argc == 3 && strcmp(argv[1], "fault") == 0)
         fault(count);
+    else if (argc == 3 && strcmp(argv[1], "print") == 0)
+        print(count);
     else
         for (long i = 0; i < count; i++)
             syscall(SYS_getppid);

@@ -28,6 +28,8 @@ const IDLE: u64 = 10;
 const REQUESTS: usize = 320;
 /// A program of calls is run with both numbers; the difference is theirs.
 const CALLS: [u32; 2] = [20_480, 122_880];
+/// The same of lines, which may cost an exit for each byte.
+const LINES: [u32; 2] = [500, 2_500];
 /// 100 ms each.
 const PATIENCE: u32 = 1200;
 
@@ -35,7 +37,7 @@ type Count = [f64; KINDS.len()];
 /// By figure and kind, for each side.
 type Table = BTreeMap<(usize, usize), Vec<Samples>>;
 
-const FIGURES: [&str; 8] = [
+const FIGURES: [&str; 9] = [
     "from nothing until Redis is ready",
     "a second in which nothing runs",
     "a second of Redis without requests",
@@ -44,6 +46,7 @@ const FIGURES: [&str; 8] = [
     "nginx: a small page, one at a time",
     "a null call",
     "the first touch of a page",
+    "a line of 64 bytes, printed",
 ];
 
 pub fn run(options: &Options) -> Result<()> {
@@ -122,22 +125,24 @@ fn of_side(options: &Options, side: Side, program: &str) -> Result<[Count; FIGUR
     let idle = Counts::of(&sleeper)?.while_idle()?;
     drop(sleeper);
     progress("system calls and page faults");
-    let call = of_calls(options, side, program, "null")?;
-    let touch = of_calls(options, side, program, "fault")?;
-    Ok([start, idle, idle_redis, one, sixteen, page, call, touch])
+    let call = of_calls(options, side, program, "null", CALLS)?;
+    let touch = of_calls(options, side, program, "fault", CALLS)?;
+    progress("lines");
+    let line = of_calls(options, side, program, "print", LINES)?;
+    Ok([start, idle, idle_redis, one, sixteen, page, call, touch, line])
 }
 
 /// What one of many calls costs.
-fn of_calls(options: &Options, side: Side, program: &str, what: &str) -> Result<Count> {
+fn of_calls(options: &Options, side: Side, program: &str, what: &str, counts: [u32; 2]) -> Result<Count> {
     let mut total = [[0.0; KINDS.len()]; 2];
-    for (count, total) in CALLS.iter().zip(&mut total) {
+    for (count, total) in counts.iter().zip(&mut total) {
         let count = count.to_string();
         let words = ["-m", "128M", "--network", "none", program, what, &count];
         let machine = Machine::start_any(options, side, &words)?;
         machine.wait_for_output("counted", PATIENCE)?;
         *total = Counts::of(&machine)?.read()?;
     }
-    Ok(difference(&total[1], &total[0], f64::from(CALLS[1] - CALLS[0])))
+    Ok(difference(&total[1], &total[0], f64::from(counts[1] - counts[0])))
 }
 
 /// The counters of one machine.
