@@ -277,23 +277,16 @@ impl Search {
     }
 }
 
-/// Copies the user's input to the console once `begun` says so, and tells of its end: plain streams as `api-boot` says, a
+/// Copies the user's input to the stream that it is given, once it is, and tells of its end: plain streams as `api-boot` says, a
 /// terminal (`tty`) by the character that means end of file to it (POSIX 11.1.9, EOF), twice where a line is not complete.
 /// `hang_up`: and no more can follow; QEMU would take that for the end of the output as well.
-pub fn feed(
-    mut input: Box<dyn Read + Send>,
-    mut console: UnixStream,
-    tty: bool,
-    hang_up: bool,
-) -> Sender<()> {
+pub fn feed(mut input: Box<dyn Read + Send>, tty: bool, hang_up: bool) -> Sender<UnixStream> {
     const END_OF_FILE: u8 = 4;
-    let (begin, begun) = channel();
+    let (begin, begun) = channel::<UnixStream>();
     thread::spawn(move || {
         use std::io::Write;
         // A machine that ends before it says anything reads nothing.
-        if begun.recv().is_err() {
-            return;
-        }
+        let Ok(mut console) = begun.recv() else { return };
         let mut buffer = [0; 4096];
         let mut in_line = false;
         loop {

@@ -77,6 +77,14 @@ pub trait Watcher {
     fn note(&mut self, text: &str);
 }
 
+/// Input that has nowhere to go yet. It goes to the machine when that has said something, because a kernel that sets up its console loses what
+/// came before; and where it may come by two ways, when the machine has said which.
+struct Awaiting {
+    begin: Sender<UnixStream>,
+    console: UnixStream,
+    port: Option<UnixStream>,
+}
+
 /// Runs the machine to its end, records how it did, and returns the outcome. `input` is copied to the machine's console.
 pub fn supervise(
     machine: &mut Held,
@@ -115,8 +123,7 @@ struct Supervision {
     unknown: u64,
     /// The end of the process, and until when its last output is waited for.
     exited: Option<(Option<WaitIdStatus>, Option<Instant>)>,
-    /// Input goes to the machine when it has said something: a kernel that sets up its console loses what came before.
-    awaiting: Option<Sender<()>>,
+    awaiting: Option<Awaiting>,
     /// Locked as long as the machine is supervised.
     _drives: Drives,
 }
@@ -167,12 +174,15 @@ impl Supervision {
 
         let mut awaiting = None;
         if let Some(input) = input {
-            let console = engine
-                .console
-                .try_clone()
-                .map_err(|e| MachineError::Process(format!("cannot share the console: {e}")))?;
-            awaiting =
-                Some(output::feed(input, console, machine.spec.tty, machine.spec.platform.is_process()));
+            let share = |stream: &UnixStream| {
+                stream
+                    .try_clone()
+                    .map_err(|e| MachineError::Process(format!("cannot share the console: {e}")))
+            };
+            let console = share(&engine.console)?;
+            let port = engine.output.as_ref().filter(|_| !machine.spec.tty).map(share).transpose()?;
+            let begin = output::feed(input, machine.spec.tty, machine.spec.platform.is_process());
+            awaiting = Some(Awaiting { begin, console, port });
         }
         let waiter = engine.handle.waiter();
         let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;
@@ -227,9 +237,11 @@ impl Supervision {
             };
             match message {
                 Ok(Message::Spoke) => {
-                    if let Some(begin) = self.awaiting.take() {
+                    if let Some(Awaiting { begin, console, .. }) =
+                        self.awaiting.take_if(|input| input.port.is_none())
+                    {
                         // The thread waits for nothing else.
-                        let _ = begin.send(());
+                        let _ = begin.send(console);
                     }
                 }
                 Ok(Message::Printed) => self.ready(None, Instant::now(), machine, watcher),
@@ -324,6 +336,12 @@ impl Supervision {
                 self.make_room(machine, watcher);
                 events::note(machine.store().shared(), &machine.spec, "start", &[]);
                 watcher.started();
+            }
+            Status::Input { by_port } => {
+                if let Some(Awaiting { begin, console, port }) = self.awaiting.take() {
+                    // The thread waits for nothing else.
+                    let _ = begin.send(port.filter(|_| by_port).unwrap_or(console));
+                }
             }
             Status::Listening { udp, port } => {
                 let listening = &mut machine.state.listening;

@@ -14,6 +14,9 @@ pub enum Status {
     Started { kernel_ns: u64 },
     /// A server socket of the program listens (TCP) or is bound to a non-ephemeral port (UDP).
     Listening { udp: bool, port: u16 },
+    /// The program wants input for the first time, and takes it by the port that its output goes over, or by the console. Said where the host
+    /// has such a port and the input is no terminal's.
+    Input { by_port: bool },
     /// The program asked for a system call the kernel does not have; sent at the first time for each number.
     Missing { number: u32 },
     /// The program ended of its own will.
@@ -39,6 +42,7 @@ impl fmt::Display for Status {
             Status::Listening { udp, port } => {
                 write!(f, "listening {} {port}", if *udp { "udp" } else { "tcp" })
             }
+            Status::Input { by_port } => write!(f, "input {}", if *by_port { "port" } else { "console" }),
             Status::Missing { number } => write!(f, "missing {number}"),
             Status::Exit { code } => write!(f, "exit {code}"),
             Status::Signal { number } => write!(f, "signal {number}"),
@@ -64,6 +68,14 @@ impl Status {
         let (word, rest) = line.split_once(' ')?;
         Some(match word {
             "started" => Status::Started { kernel_ns: rest.parse().ok()? },
+            "input" => {
+                let by_port = match rest {
+                    "port" => true,
+                    "console" => false,
+                    _ => return None,
+                };
+                Status::Input { by_port }
+            }
             "listening" => {
                 let (protocol, port) = rest.split_once(' ')?;
                 let udp = match protocol {

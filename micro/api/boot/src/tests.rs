@@ -149,6 +149,8 @@ fn status_lines_survive_the_round_trip() {
     for status in [
         Status::Started { kernel_ns: 5 },
         Status::Listening { udp: true, port: 53 },
+        Status::Input { by_port: true },
+        Status::Input { by_port: false },
         Status::Missing { number: 425 },
         Status::Exit { code: 255 },
         Status::Signal { number: 11 },

@@ -66,9 +66,9 @@ struct PortState {
     connected: bool,
     /// How often the host's side was closed.
     hang_ups: u32,
-    /// Of a port that only sends: buffers that are not on the way, and what is called when there are some again.
+    /// Of a port that sends pieces: buffers that are not on the way, and what is called when there are some again, or something came.
     spare: Vec<Vec<u8>>,
-    on_room: Option<fn()>,
+    on_event: Option<fn()>,
 }
 
 impl PortState {
@@ -145,7 +145,7 @@ pub fn start(device: Device) -> Result<()> {
             connected: false,
             hang_ups: 0,
             spare: Vec::new(),
-            on_room: None,
+            on_event: None,
         };
         ports.push(Arc::new(Port { number, state: SpinLock::new(state), events: WaitQueue::new() }));
     }
@@ -268,9 +268,33 @@ impl Port {
         state.receive.queue.notify();
     }
 
-    /// Opens a port that sends pieces of up to `piece` bytes ([`Port::send_copy`]) and takes nothing. `on_room` is called, as deferred work,
-    /// when there is room again. `ENOMEM` without memory for the buffers; the port is not opened then.
-    pub fn open_to_send(&self, piece: usize, on_room: fn()) -> Result<()> {
+    /// Has a port that sends pieces receive as well. False without memory for a buffer.
+    pub fn begin_to_receive(&self) -> bool {
+        let buffer = || {
+            let mut buffer = Vec::new();
+            buffer.reserve_exact_fallibly(RECEIVE_BYTES).ok()?;
+            buffer.resize(RECEIVE_BYTES, 0);
+            Some(buffer)
+        };
+        let buffers = [buffer(), buffer()];
+        if buffers.iter().all(Option::is_none) {
+            return false;
+        }
+        let mut state = self.state.lock();
+        state.used = true;
+        for buffer in buffers.into_iter().flatten() {
+            // The queue is empty and larger.
+            let _ = state.receive.give(buffer, true);
+        }
+        state.receive.queue.enable_interrupts();
+        state.receive.queue.notify();
+        true
+    }
+
+    /// Opens a port that sends pieces of up to `piece` bytes ([`Port::send_copy`]) and takes nothing before [`Port::begin_to_receive`].
+    /// `on_event` is called, as deferred work, when there is room again or something came. `ENOMEM` without memory for the
+    /// buffers; the port is not opened then.
+    pub fn open_to_send(&self, piece: usize, on_event: fn()) -> Result<()> {
         let buffer = || {
             let mut buffer = Vec::new();
             buffer.reserve_exact_fallibly(piece).map_err(|_| ENOMEM)?;
@@ -284,7 +308,7 @@ impl Port {
         {
             let mut state = self.state.lock();
             state.spare = spare;
-            state.on_room = Some(on_room);
+            state.on_event = Some(on_event);
         }
         self.tell_open();
         Ok(())
@@ -401,7 +425,7 @@ impl Port {
 
     /// After an interrupt: wakes who waits for what may have changed.
     fn collect(&self) {
-        let (came, room, on_room) = {
+        let (came, room, on_event) = {
             let mut state = self.state.lock();
             let came = state.used && state.receive.queue.has_used();
             state.take_back();
@@ -410,10 +434,10 @@ impl Port {
                 state.crowded = false;
                 state.transmit.queue.disable_interrupts();
             }
-            (came, room, state.on_room.filter(|_| room))
+            (came, room, state.on_event.filter(|_| came || room))
         };
-        if let Some(on_room) = on_room {
-            on_room();
+        if let Some(on_event) = on_event {
+            on_event();
         }
         if came || room {
             self.events.wake_all(Events::NONE.with(Events::IN, came).with(Events::OUT, room));

@@ -7,7 +7,7 @@ use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
     TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
-use crate::{Machine, machine, output};
+use crate::{Machine, input, machine, output};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -103,6 +103,9 @@ pub fn print(text: &[u8], wait: impl Fn(&WaitQueue, &dyn Fn() -> Result<()>) -> 
 
 fn take_input() {
     let machine = machine();
+    if !machine.is_terminal {
+        take_from_port();
+    }
     let mut bytes = [0; 64];
     loop {
         if !machine.is_terminal && CONSOLE.state.lock().plain.len() >= LIMIT {
@@ -131,6 +134,23 @@ fn take_input() {
             drop(state);
             CONSOLE.queue.wake(Events::READABLE);
         }
+    }
+}
+
+/// What comes by another way than the console.
+fn take_from_port() {
+    loop {
+        if CONSOLE.state.lock().plain.len() >= LIMIT {
+            return;
+        }
+        let has_come = input::receive(&mut |bytes| {
+            let mut state = CONSOLE.state.lock();
+            bytes.iter().for_each(|byte| state.accept(*byte));
+        });
+        if !has_come {
+            return;
+        }
+        CONSOLE.queue.wake(Events::READABLE);
     }
 }
 

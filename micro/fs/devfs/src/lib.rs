@@ -13,6 +13,7 @@ extern crate std;
 mod console;
 mod control;
 mod echo;
+mod input;
 mod line;
 mod memory;
 mod output;
@@ -22,6 +23,7 @@ mod termios;
 
 pub use console::{PIECE, poll_console, print, standard_streams};
 pub use control::{Caller, Control};
+pub use input::{Input, expect_input, set_input};
 pub use output::{Output, flush, move_output};
 pub use pty::Outside as OutsideTerminal;
 pub use pty::{open_peer, root as pts};

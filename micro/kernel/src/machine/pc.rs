@@ -146,6 +146,7 @@ impl Devices {
     pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
         if let Some(index) = self.0.iter().position(|d| d.kind() == Kind::CONSOLE) {
             *CONSOLE.lock() = Some(self.0.remove(index));
+            devfs::expect_input();
             return Some(open_port);
         }
         #[cfg(feature = "vsock")]
@@ -183,20 +184,33 @@ const OUTPUT: &str = "unilith.output";
 #[cfg(feature = "overlay")]
 static OUTPUT_PORT: SpinLock<Option<Arc<console::Port>>> = SpinLock::new(None);
 
-/// Has the program's output go to the host by a port of the device: an exit of the machine's for each write, instead of one for each byte.
+/// Has the program's output go to the host by a port of the device, and its input come by it: an exit of the machine's for each piece, instead
+/// of one for each byte.
 #[cfg(feature = "overlay")]
 fn open_output() {
-    let Some(found) = console::find(OUTPUT) else { return };
+    let input = devfs::Input {
+        begin: begin_input,
+        receive: |take| output_port().is_some_and(|port| port.receive(take)),
+    };
     // Without memory for it the serial port does.
-    if found.open_to_send(devfs::PIECE, devfs::poll_console).is_err() {
-        return;
-    }
+    let found =
+        console::find(OUTPUT).filter(|port| port.open_to_send(devfs::PIECE, devfs::poll_console).is_ok());
+    devfs::set_input(input, found.is_some());
+    let Some(found) = found else { return };
     *OUTPUT_PORT.lock() = Some(found);
     devfs::move_output(devfs::Output {
         write: |bytes| output_port().map_or(Ok(()), |port| port.send_copy(bytes)),
         has_room: || output_port().is_none_or(|port| port.has_room()),
         is_drained: || output_port().is_none_or(|port| port.is_drained()),
     });
+}
+
+/// The program wants input: the host is told where to send it.
+#[cfg(feature = "overlay")]
+fn begin_input(by_port: bool) -> bool {
+    let by_port = by_port && output_port().is_some_and(|port| port.begin_to_receive());
+    api_plat::status(&Status::Input { by_port });
+    by_port
 }
 
 /// Set when it was opened, and for ever.
