@@ -163,7 +163,9 @@ fn two_machines_at_once_have_addresses_of_their_own() {
 
 #[test]
 fn input_reaches_the_program_with_i_only() {
-    let script = Script::new().status("started 1").wait_for_input().print("got it\n").status("exit 0").end();
+    // A program that asks for none is sent none.
+    let script = Script::new().status("started 1").status("input console").wait_for_input();
+    let script = script.print("got it\n").status("exit 0").end();
     let unilith = Unilith::with_guest(&script);
     fs::write(unilith.path("input"), "x").unwrap();
     let mut command = unilith.command(&["run", "-i", "cpio:root.cpio", "/x"]);
