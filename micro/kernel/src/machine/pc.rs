@@ -195,9 +195,13 @@ fn open_output() {
     // Without memory for it the serial port does.
     let found =
         console::find(OUTPUT).filter(|port| port.open_to_send(devfs::PIECE, devfs::poll_console).is_ok());
-    devfs::set_input(input, found.is_some());
-    let Some(found) = found else { return };
-    *OUTPUT_PORT.lock() = Some(found);
+    let has_port = found.is_some();
+    *OUTPUT_PORT.lock() = found;
+    // The program may have asked for input already.
+    devfs::set_input(input, has_port);
+    if !has_port {
+        return;
+    }
     devfs::move_output(devfs::Output {
         write: |bytes| output_port().map_or(Ok(()), |port| port.send_copy(bytes)),
         has_room: || output_port().is_none_or(|port| port.has_room()),
@@ -251,6 +255,8 @@ fn open_port() -> Arc<dyn Transport> {
     let device = CONSOLE.lock().take();
     if let Some(Err(e)) = device.map(console::start) {
         log::error!("the console device does not start, so there is no overlay: {e:?}");
+        // Nobody will name a port, and the host sends no input before it is told where.
+        open_output();
     }
     let key = console::NAMED.add(api_sched::current(), Events::IN, false);
     let port = loop {
