@@ -161,21 +161,32 @@ impl Printed {
                 Err(Errno::INTR) => continue,
                 done => done?,
             };
+            let has_output = !both[0].revents().is_empty();
             // The console first, though it was asked last: what comes by it now was sent before the output that was there.
-            match recv(console, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => self.console = None,
-                Ok((length, _)) => return Ok(length),
-                Err(Errno::AGAIN) if !both[0].revents().is_empty() => {
-                    match recv(output, &mut *buffer, RecvFlags::DONTWAIT) {
-                        Ok((0, _)) => self.output = None,
-                        Ok((length, _)) => return Ok(length),
-                        Err(Errno::AGAIN | Errno::INTR) => {}
-                        Err(e) => return Err(e.into()),
-                    }
-                }
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
+            let mut length = take(&mut self.console, buffer)?;
+            if length == 0 && has_output {
+                length = take(&mut self.output, buffer)?;
             }
+            if length > 0 {
+                return Ok(length);
+            }
+        }
+    }
+}
+
+/// Takes what is there of a stream, which is `None` when it has ended; 0: nothing.
+fn take(way: &mut Option<UnixStream>, buffer: &mut [u8]) -> io::Result<usize> {
+    let Some(stream) = way else { return Ok(0) };
+    loop {
+        match recv(&*stream, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                *way = None;
+                return Ok(0);
+            }
+            Ok((length, _)) => return Ok(length),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
         }
     }
 }

@@ -82,11 +82,27 @@ impl PortState {
         }
     }
 
+    /// Gives the device buffers of a queue that is empty and larger.
+    fn receive_into(&mut self, buffers: impl Iterator<Item = Vec<u8>>) {
+        for buffer in buffers {
+            let _ = self.receive.give(buffer, true);
+        }
+        self.receive.queue.enable_interrupts();
+        self.receive.queue.notify();
+    }
+
     /// Has somebody told of room. False: there is some already.
     fn await_room(&mut self) -> bool {
         (self.crowded, self.has_made_room) = (true, false);
         self.transmit.queue.enable_interrupts()
     }
+}
+
+/// Room for so many bytes.
+fn buffer_of(bytes: usize) -> Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer.reserve_exact_fallibly(bytes).map_err(|_| ENOMEM)?;
+    Ok(buffer)
 }
 
 /// One named channel.
@@ -259,20 +275,13 @@ impl Port {
         self.tell_open();
         // Buffers behind the message: QEMU looks again for bytes from the host when it gets buffers for an open port,
         // and at the message alone it does not.
-        let mut state = self.state.lock();
-        for _ in 0..RECEIVE_BUFFERS {
-            // The queue is empty and larger.
-            let _ = state.receive.give(alloc::vec![0; RECEIVE_BYTES], true);
-        }
-        state.receive.queue.enable_interrupts();
-        state.receive.queue.notify();
+        self.state.lock().receive_into((0..RECEIVE_BUFFERS).map(|_| alloc::vec![0; RECEIVE_BYTES]));
     }
 
     /// Has a port that sends pieces receive as well. False without memory for a buffer.
     pub fn begin_to_receive(&self) -> bool {
         let buffer = || {
-            let mut buffer = Vec::new();
-            buffer.reserve_exact_fallibly(RECEIVE_BYTES).ok()?;
+            let mut buffer = buffer_of(RECEIVE_BYTES).ok()?;
             buffer.resize(RECEIVE_BYTES, 0);
             Some(buffer)
         };
@@ -282,12 +291,7 @@ impl Port {
         }
         let mut state = self.state.lock();
         state.used = true;
-        for buffer in buffers.into_iter().flatten() {
-            // The queue is empty and larger.
-            let _ = state.receive.give(buffer, true);
-        }
-        state.receive.queue.enable_interrupts();
-        state.receive.queue.notify();
+        state.receive_into(buffers.into_iter().flatten());
         true
     }
 
@@ -295,15 +299,10 @@ impl Port {
     /// `on_event` is called, as deferred work, when there is room again or something came. `ENOMEM` without memory for the
     /// buffers; the port is not opened then.
     pub fn open_to_send(&self, piece: usize, on_event: fn()) -> Result<()> {
-        let buffer = || {
-            let mut buffer = Vec::new();
-            buffer.reserve_exact_fallibly(piece).map_err(|_| ENOMEM)?;
-            Ok(buffer)
-        };
         let mut spare = Vec::new();
         spare.reserve_exact_fallibly(SEND_BUFFERS).map_err(|_| ENOMEM)?;
         for _ in 0..SEND_BUFFERS {
-            spare.push(buffer()?);
+            spare.push(buffer_of(piece)?);
         }
         {
             let mut state = self.state.lock();

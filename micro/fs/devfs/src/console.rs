@@ -247,7 +247,7 @@ fn show(machine: &Machine, stream: Stream, chunk: &[u8], processes: bool) -> boo
     let mut piece = Piece { bytes: [0; PIECE], length: 0 };
     // One at a time: the column moves only for what there is room for.
     let _writer = WRITER.lock();
-    if CONSOLE.with_line(|line| line.is_stopped()) || !output::has_room() {
+    if is_stopped() || !output::has_room() {
         return false;
     }
     if !processes {
@@ -272,18 +272,23 @@ impl Piece {
     }
 }
 
-fn poll() -> Events {
+fn poll_input() -> Events {
     let is_terminal = machine().is_terminal;
     if CONSOLE.state.lock().readable(is_terminal).is_none() {
         take_input();
     }
-    let has_room = output::has_room();
     let state = CONSOLE.state.lock();
     let readable = if is_terminal { state.line.has_input() } else { state.readable(false).is_some() };
-    Events::NONE
-        .with(Events::WRITABLE, !(is_terminal && state.line.is_stopped()) && has_room)
-        .with(Events::READABLE, readable)
-        .with(Events::HUP, state.ended && state.plain.is_empty())
+    Events::NONE.with(Events::READABLE, readable).with(Events::HUP, state.ended && state.plain.is_empty())
+}
+
+fn poll_output() -> Events {
+    Events::NONE.with(Events::WRITABLE, !is_stopped() && output::has_room())
+}
+
+/// The terminal's output is stopped (Ctrl-S).
+fn is_stopped() -> bool {
+    machine().is_terminal && CONSOLE.with_line(|line| line.is_stopped())
 }
 
 /// The terminal's part of tty_ioctl(4).
@@ -374,7 +379,7 @@ impl File for Device {
         self.0.stat()
     }
     fn poll(&self) -> Events {
-        poll()
+        poll_input() | poll_output()
     }
     fn wait_queue(&self) -> Option<&WaitQueue> {
         Some(&CONSOLE.queue)
@@ -414,8 +419,8 @@ impl File for Pipe {
     }
     fn poll(&self) -> Events {
         match self.written {
-            None => poll() & (Events::READABLE | Events::HUP),
-            Some(_) => Events::NONE.with(Events::WRITABLE, output::has_room()),
+            None => poll_input(),
+            Some(_) => poll_output(),
         }
     }
     fn wait_queue(&self) -> Option<&WaitQueue> {

@@ -10,8 +10,8 @@ pub type Take<'a> = &'a mut dyn FnMut(&[u8]);
 /// A way from the host, beside the console.
 #[derive(Clone, Copy)]
 pub struct Input {
-    /// Has the host send, this way if that is wanted and can be, and else by the console. True: this way.
-    pub begin: fn(by_port: bool) -> bool,
+    /// Has the host send, this way if it is there, and else by the console. True: this way.
+    pub begin: fn() -> bool,
     /// Hands over one piece of what came; false when there is none, and then [`crate::poll_console`] is called for the next.
     pub receive: fn(Take<'_>) -> bool,
 }
@@ -23,7 +23,7 @@ enum Way {
     /// Not known yet; whether the program has asked for input.
     Expected { is_wanted: bool },
     /// The host is to be told when the program asks.
-    Known(Input, bool),
+    Known(Input),
     /// It was told.
     Port(Input),
 }
@@ -35,10 +35,10 @@ pub fn expect_input() {
     *WAY.lock() = Way::Expected { is_wanted: false };
 }
 
-/// Input comes this way, or by the console.
-pub fn set_input(input: Input, by_port: bool) {
-    let is_wanted = core::mem::replace(&mut *WAY.lock(), Way::Known(input, by_port));
-    if matches!(is_wanted, Way::Expected { is_wanted: true }) {
+/// It is known now which way the host can send.
+pub fn set_input(input: Input) {
+    let before = core::mem::replace(&mut *WAY.lock(), Way::Known(input));
+    if matches!(before, Way::Expected { is_wanted: true }) {
         want();
     }
 }
@@ -46,19 +46,19 @@ pub fn set_input(input: Input, by_port: bool) {
 /// The program asks for input.
 fn want() -> Option<Input> {
     let mut way = WAY.lock();
-    let (input, by_port) = match *way {
+    let input = match *way {
         Way::Console => return None,
         Way::Expected { .. } => {
             *way = Way::Expected { is_wanted: true };
             return None;
         }
         Way::Port(input) => return Some(input),
-        Way::Known(input, by_port) => (input, by_port),
+        Way::Known(input) => input,
     };
     // Whoever asks meanwhile waits: nothing comes before the host is told.
     *way = Way::Console;
     drop(way);
-    if !(input.begin)(by_port) {
+    if !(input.begin)() {
         return None;
     }
     *WAY.lock() = Way::Port(input);

@@ -198,7 +198,7 @@ fn open_output() {
     let has_port = found.is_some();
     *OUTPUT_PORT.lock() = found;
     // The program may have asked for input already.
-    devfs::set_input(input, has_port);
+    devfs::set_input(input);
     if !has_port {
         return;
     }
@@ -211,8 +211,8 @@ fn open_output() {
 
 /// The program wants input: the host is told where to send it.
 #[cfg(feature = "overlay")]
-fn begin_input(by_port: bool) -> bool {
-    let by_port = by_port && output_port().is_some_and(|port| port.begin_to_receive());
+fn begin_input() -> bool {
+    let by_port = output_port().is_some_and(|port| port.begin_to_receive());
     api_plat::status(&Status::Input { by_port });
     by_port
 }
