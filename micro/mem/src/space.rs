@@ -227,20 +227,21 @@ impl Space {
 
     /// Makes it the running processor's address space.
     ///
-    /// True where the program has to find all of its pages again, because the host showed those of another space meanwhile.
-    pub fn activate(self: &Arc<Space>) -> bool {
-        let is_to_be_shown = self.inner.lock().pager.activate();
+    /// `Some` where the program has to find all of its pages again, because the host showed those of another space meanwhile: the
+    /// nanoseconds that it took to take those away.
+    pub fn activate(self: &Arc<Space>) -> Option<u64> {
+        let took = self.inner.lock().pager.activate();
         ACTIVE[here()].store(Arc::as_ptr(self) as usize, Ordering::Relaxed);
         let old = CURRENT[here()].lock().replace(self.clone());
         drop(old);
-        is_to_be_shown
+        took
     }
 
-    /// The running thread, or the one that runs next, goes on in this address space. Cheap where it is active already. True as
-    /// with [`Space::activate`].
+    /// The running thread, or the one that runs next, goes on in this address space. Cheap where it is active already. The
+    /// answer is that of [`Space::activate`].
     #[inline]
-    pub fn enter(self: &Arc<Space>) -> bool {
-        ACTIVE[here()].load(Ordering::Relaxed) != Arc::as_ptr(self) as usize && self.activate()
+    pub fn enter(self: &Arc<Space>) -> Option<u64> {
+        if ACTIVE[here()].load(Ordering::Relaxed) == Arc::as_ptr(self) as usize { None } else { self.activate() }
     }
 
     /// The word at `address` as all who can reach it know it: what it belongs to, and where it is there. That is a file which

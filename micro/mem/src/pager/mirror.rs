@@ -17,7 +17,7 @@
 
 use super::shown::{Leftovers, Run, Shown};
 #[cfg(test)]
-use super::views as host;
+use super::views::{self as host, now_ns};
 use super::x86::Tables;
 use super::{Batch, LARGE, Page, Pager};
 use crate::Prot;
@@ -31,7 +31,7 @@ use api_lock::{Guard, SpinLock};
 use api_mem::PageFrame;
 use api_plat::MAX_CPUS;
 #[cfg(not(test))]
-use api_plat::pages as host;
+use api_plat::{now_ns, pages as host};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// For each processor the tables whose pages the host shows it; 0 for none.
@@ -390,13 +390,15 @@ impl Pager for Mirror {
         }
     }
 
-    fn activate(&mut self) -> bool {
+    fn activate(&mut self) -> Option<u64> {
         let was_active = core::mem::replace(&mut self.was_active, true);
         let (process, is_shown) = host::enter(self.tables.root());
         HERE[here()].store(process, Ordering::Relaxed);
         active().store(self.tables.root(), Ordering::Relaxed);
         let stale = core::mem::take(&mut self.stale);
+        let mut took = None;
         if !is_shown {
+            let begin = now_ns();
             if self.was_aged {
                 // What another space leaves would be touched without a fault.
                 self.hide(LOWEST, USER_END);
@@ -411,6 +413,7 @@ impl Pager for Mirror {
                 self.add_runs(&runs);
                 self.flush();
             }
+            took = Some(now_ns() - begin);
         } else if stale.all {
             self.hide(LOWEST, USER_END);
             self.is_whole = false;
@@ -420,7 +423,7 @@ impl Pager for Mirror {
                 self.is_whole = false;
             }
         }
-        was_active && !is_shown
+        took.filter(|_| was_active)
     }
 
     fn deactivate() {

@@ -108,9 +108,10 @@ pub(crate) trait Pager: Sized {
     /// New memory is best made in contiguous pieces, because each piece costs a call of the host.
     const CHUNKS: bool = false;
 
-    /// Makes it the running processor's. It may be dropped only while another one is active, or none. True where the program does not
-    /// see its pages any more: what was shown of them went for another space's, and each comes back with a fault.
-    fn activate(&mut self) -> bool;
+    /// Makes it the running processor's. It may be dropped only while another one is active, or none. `Some` where the program does
+    /// not see its pages any more: what was shown of them went for another space's, and each comes back with a fault. It is how
+    /// many nanoseconds it took to take that one's away.
+    fn activate(&mut self) -> Option<u64>;
 
     /// Makes none of them the running processor's: no address of the program's half leads anywhere.
     fn deactivate();

@@ -410,10 +410,10 @@ impl Pager for Tables {
         Ok(Tables { root, count: 0, last: (u64::MAX, 0) })
     }
 
-    fn activate(&mut self) -> bool {
+    fn activate(&mut self) -> Option<u64> {
         #[cfg(not(any(feature = "host", feature = "process")))]
         load(self.root);
-        false
+        None
     }
 
     fn deactivate() {

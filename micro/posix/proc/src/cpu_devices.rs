@@ -103,7 +103,54 @@ fn leaf() -> Option<u32> {
 }
 
 fn cache(index: u32) -> Option<Cache> {
-    described(leaf()?, index)
+    match leaf() {
+        Some(leaf) => described(leaf, index),
+        None => of_older_amd(index),
+    }
+}
+
+/// AMD's processors without a leaf for each cache, and emulated ones, have two leaves with a register for each cache.
+fn of_older_amd(index: u32) -> Option<Cache> {
+    const OF_LEVEL_1: u32 = 0x8000_0005;
+    let leaf = OF_LEVEL_1 + index / 2;
+    // Other makers' processors have the second leaf, too.
+    if __cpuid(0x8000_0000).eax < leaf || __cpuid(OF_LEVEL_1).ecx == 0 {
+        return None;
+    }
+    let answer = __cpuid(leaf);
+    match index {
+        0 => first_level("Data", answer.ecx),
+        1 => first_level("Instruction", answer.edx),
+        2 => further_level(2, answer.ecx >> 16, answer.ecx, 1),
+        3 => further_level(3, (answer.edx >> 18) * 512, answer.edx, api_plat::cpus()),
+        _ => None,
+    }
+}
+
+/// A cache of level 1 by its register (APM 3, leaf 8000_0005).
+fn first_level(kind: &'static str, register: u32) -> Option<Cache> {
+    let [line, partitions, ways, kib] = register.to_le_bytes().map(u32::from);
+    let ways = if ways == u8::MAX.into() { u32::MAX } else { ways };
+    of_size(kib, Cache { level: 1, kind, line, partitions, ways, sets: 0, sharing: 1 })
+}
+
+/// One of level 2 or 3 by its register, whose size stands elsewhere for each of them (APM 3, leaf 8000_0006).
+fn further_level(level: u32, kib: u32, register: u32, cpus: u32) -> Option<Cache> {
+    /// By the code of its associativity (table 4-5). 0: none, or not said here.
+    const WAYS: [u32; 16] = [0, 1, 2, 3, 4, 6, 8, 0, 16, 0, 32, 48, 64, 96, 128, u32::MAX];
+    let (line, partitions) = (register & 0xff, register >> 8 & 15);
+    let ways = WAYS[register as usize >> 12 & 15];
+    of_size(kib, Cache { level, kind: "Unified", line, partitions, ways, sets: 0, sharing: cpus.next_power_of_two() })
+}
+
+/// The cache with as many sets as come to its size. `u32::MAX` ways: it is one set, of which each line is a way.
+fn of_size(kib: u32, mut cache: Cache) -> Option<Cache> {
+    let lines = (u64::from(kib) << 10).checked_div(u64::from(cache.line) * u64::from(cache.partitions))?;
+    if cache.ways == u32::MAX {
+        cache.ways = lines as u32;
+    }
+    cache.sets = lines.checked_div(cache.ways.into()).filter(|sets| *sets != 0)?;
+    Some(cache)
 }
 
 /// The sizes of the caches that Intel's leaf describes, in bytes.
@@ -237,5 +284,28 @@ impl Changing for Caches {
 
     fn kind(&self) -> FileType {
         FileType::Directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(cache: Option<Cache>) -> Option<(u32, &'static str, u64, u32, u64)> {
+        cache.map(|cache| (cache.level, cache.kind, cache.bytes() >> 10, cache.ways, cache.sets))
+    }
+
+    #[test]
+    fn caches_of_older_processors_are_read_from_a_register_each() {
+        // QEMU's `-cpu max` as AMD's: 64 KiB of two ways, 512 KiB of 16 ways, 16 MiB of 16 ways.
+        assert_eq!(shown(first_level("Data", 0x4002_0140)), Some((1, "Data", 64, 2, 512)));
+        assert_eq!(shown(further_level(2, 0x0200_8140 >> 16, 0x0200_8140, 1)), Some((2, "Unified", 512, 16, 512)));
+        assert_eq!(shown(further_level(3, 32 * 512, 0x0080_8140, 2)), Some((3, "Unified", 16384, 16, 16384)));
+        // Fully associative.
+        assert_eq!(shown(first_level("Data", 0x10ff_0140)), Some((1, "Data", 16, 256, 1)));
+        // A level that is switched off, one that says nothing, and lines of no bytes.
+        assert_eq!(shown(further_level(3, 512, 0x0140, 2)), None);
+        assert_eq!(shown(further_level(2, 512, 0x9140, 1)), None);
+        assert_eq!(shown(first_level("Data", 0)), None);
     }
 }

@@ -41,6 +41,10 @@ use vfs::Dentry;
 /// Nanoseconds that a thread runs at least, while equals wait, in a space of which nothing is shown: a page comes back in 3 to 10 µs, and a
 /// program that looks at thousands of them (a collection of garbage) got nowhere in turns of 4 ms.
 const TURN_OF_SHOWN: u64 = 100_000_000;
+/// On a host where pages come back slowly it runs for this many times what it took to take away the space before it, but no longer
+/// than [`LONGEST_TURN`]. Both are calls of the host for each of some hundred pieces.
+const TURN_BY_PRICE: u64 = 50;
+const LONGEST_TURN: u64 = 2_000_000_000;
 
 /// A process: from fork until it is waited for.
 pub struct Process {
@@ -358,9 +362,9 @@ impl Process {
     #[inline]
     pub fn enter_space(&self) {
         if let Some(space) = &*self.space.lock()
-            && space.enter()
+            && let Some(took) = space.enter()
         {
-            sched::prolong_turn(TURN_OF_SHOWN);
+            sched::prolong_turn(took.saturating_mul(TURN_BY_PRICE).clamp(TURN_OF_SHOWN, LONGEST_TURN));
         }
     }
 
