@@ -546,6 +546,14 @@ fn the_kernel_waits_for_its_pages_when_memory_ends() {
     unilith.program_within(&["-m", "64M", &program], PATIENCE).ok().says("beside 6 victims");
 }
 
+/// What the kernel notes of a range in many pieces is as long as they are many.
+#[test]
+fn calls_on_many_pieces_of_memory_come_about_where_there_is_no_more_of_it() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "brimful.c", &[]);
+    unilith.program_within(&["-m", "768M", &program], PATIENCE).ok().says("the kernel went on");
+}
+
 #[test]
 fn children_are_handed_on_where_there_is_no_memory() {
     let unilith = Unilith::new();

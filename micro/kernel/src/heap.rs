@@ -5,6 +5,8 @@ use abi::PAGE_SIZE;
 use alloc_frames::{add_range, heap_give, heap_take};
 use api_alloc::{KernelHeap, Pages, Statistics};
 use api_plat::MemoryRange;
+#[cfg(feature = "fail-nth")]
+use core::sync::atomic::{AtomicBool, Ordering};
 
 // Two picked heaps are two definitions of this name, which the compiler refuses.
 #[cfg(feature = "alloc-buddy")]
@@ -39,6 +41,20 @@ const fn usual() -> KernelHeap<Used> {
 #[cfg(not(feature = "alloc-apart"))]
 #[global_allocator]
 static HEAP: KernelHeap<Used> = usual();
+
+/// There are threads, and so there may be one of a program.
+#[cfg(feature = "fail-nth")]
+pub static HAS_THREADS: AtomicBool = AtomicBool::new(false);
+
+/// A test reads on the console what a program's call asked for, and fails. What the kernel itself needs to start is left out.
+#[cfg(feature = "fail-nth")]
+#[unsafe(no_mangle)]
+fn unilith_fault_leans_on_reserve(bytes: usize) {
+    if !HAS_THREADS.load(Ordering::Relaxed) || task::running().is_none() {
+        return;
+    }
+    crate::machine::warn(format_args!("{bytes} bytes of the heap that cannot be refused"));
+}
 
 /// What is left of pages and heap is less than half of the reserve: no call that makes something new is let in. The
 /// heap counts, for it gives back only regions of which all is free; holes between small objects do not.

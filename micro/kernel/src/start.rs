@@ -36,6 +36,8 @@ fn failed(reason: String) -> ! {
 
 /// Becomes the program's first thread.
 fn first_thread() {
+    #[cfg(feature = "fail-nth")]
+    crate::heap::HAS_THREADS.store(true, core::sync::atomic::Ordering::Relaxed);
     let boot = BOOT.lock().take();
     #[cfg_attr(not(any(feature = "net-tcpip", feature = "linked")), allow(unused_mut))]
     let Some(mut boot) = boot else { return };

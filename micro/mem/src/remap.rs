@@ -9,6 +9,7 @@ use crate::{PAGE, Prot, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// What mremap is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -192,14 +193,20 @@ impl Inner {
         }
         let text = moved.text.take();
         // Tables first: once pages are on their way nothing may fail.
-        let mut tables = Vec::new();
+        let (mut tables, mut is_incomplete) = (Vec::new(), false);
         self.pager.visit(from, from + old, &mut |address, _| {
             let table = (address - from + to) & !(LARGE - 1);
             if tables.last() != Some(&table) {
-                tables.push(table);
+                match tables.reserve_fallibly(1) {
+                    Ok(()) => tables.push(table),
+                    Err(_) => is_incomplete = true,
+                }
             }
             false
         });
+        if is_incomplete {
+            return Err(ENOMEM);
+        }
         tables.into_iter().try_for_each(|address| self.pager.prepare(address))?;
         moved.end = to + new;
         moved.streak = (0, 0);

@@ -241,7 +241,11 @@ impl Space {
     /// answer is that of [`Space::activate`].
     #[inline]
     pub fn enter(self: &Arc<Space>) -> Option<u64> {
-        if ACTIVE[here()].load(Ordering::Relaxed) == Arc::as_ptr(self) as usize { None } else { self.activate() }
+        if ACTIVE[here()].load(Ordering::Relaxed) == Arc::as_ptr(self) as usize {
+            None
+        } else {
+            self.activate()
+        }
     }
 
     /// The word at `address` as all who can reach it know it: what it belongs to, and where it is there. That is a file which
@@ -789,8 +793,11 @@ impl Inner {
             }
         }
         if rights.contains(Prot::EXECUTE) {
-            let starts: Vec<u64> = self.tree.overlapping(start, end).map(|(s, _)| *s).collect();
-            starts.into_iter().for_each(|s| self.attach_text(s));
+            let mut at = start;
+            while let Some((first, vma)) = self.tree.first_overlap(at, end) {
+                at = vma.end;
+                self.attach_text(first);
+            }
         }
         Ok(())
     }
@@ -863,16 +870,22 @@ impl Inner {
 
     /// Takes out the pages that are the file's own, of a part of a mapping.
     pub(crate) fn forget_file_pages(&mut self, vma_start: u64, start: u64, end: u64, vma: &Vma) {
-        let mut seen = Vec::new();
-        self.pager.visit(start, end, &mut |address, page| {
-            if !page.own {
-                seen.push(address);
-            }
-            false
-        });
+        /// Pages that are looked at together.
+        const AT_ONCE: usize = 128;
         let mut unsaved = Vec::new();
-        for address in seen {
-            self.discard(address, address + PAGE, vma_start, vma, &mut unsaved);
+        for from in (start..end).step_by(AT_ONCE * PAGE as usize) {
+            let (mut seen, mut count) = ([0; AT_ONCE], 0);
+            let to = end.min(from + AT_ONCE as u64 * PAGE);
+            self.pager.visit(from, to, &mut |address, page| {
+                if !page.own {
+                    seen[count] = address;
+                    count += 1;
+                }
+                false
+            });
+            for address in &seen[..count] {
+                self.discard(*address, address + PAGE, vma_start, vma, &mut unsaved);
+            }
         }
     }
 }

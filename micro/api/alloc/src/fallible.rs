@@ -44,6 +44,7 @@ pub fn make_room(bytes: usize) -> Result<(), NoMemory> {
     block.reserve_exact_fallibly(bytes)?;
     // A compiler may leave out a block that nobody looks at.
     core::hint::black_box(&block);
+    fault::has_room(bytes);
     Ok(())
 }
 
@@ -55,6 +56,21 @@ pub trait Reserve {
     /// Room for `more` elements and no more than that.
     fn reserve_exact_fallibly(&mut self, more: usize) -> Result<(), NoMemory>;
 }
+
+/// What an iterator yields, or an answer instead of a panic: for lists that are as long as a program makes them.
+pub trait CollectFallibly: Iterator + Sized {
+    fn collect_fallibly(self) -> Result<Vec<Self::Item>, NoMemory> {
+        let mut all = Vec::new();
+        all.reserve_exact_fallibly(self.size_hint().0)?;
+        for item in self {
+            all.reserve_fallibly(1)?;
+            all.push(item);
+        }
+        Ok(all)
+    }
+}
+
+impl<I: Iterator> CollectFallibly for I {}
 
 macro_rules! reserve {
     ($($collection:ty, $($of:ident)?;)+) => {$(

@@ -21,11 +21,67 @@ pub fn is_due() -> bool {
     false
 }
 
-/// A request that may fail, which a test on the host tells from those that may not.
-#[cfg(not(feature = "host"))]
+/// A request that may fail, which a test tells from those that may not.
+#[cfg(not(any(feature = "fail-nth", feature = "host")))]
 #[inline(always)]
 pub(crate) fn as_fallible<T>(request: impl FnOnce() -> T) -> T {
     request()
+}
+
+#[cfg(all(feature = "fail-nth", not(feature = "host")))]
+pub(crate) use reserve::as_fallible;
+#[cfg(all(feature = "fail-nth", not(feature = "host")))]
+pub(crate) use reserve::{has_room, watch};
+
+/// No request is watched.
+#[cfg(not(all(feature = "fail-nth", not(feature = "host"))))]
+#[inline(always)]
+pub(crate) fn watch(_: usize) {}
+
+#[cfg(not(all(feature = "fail-nth", not(feature = "host"))))]
+#[inline(always)]
+pub(crate) fn has_room(_: usize) {}
+
+/// What leans on the kernel's reserve.
+#[cfg(all(feature = "fail-nth", not(feature = "host")))]
+mod reserve {
+    use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    /// Bytes from which on a request has to be one that may be refused: some are made at a time, by a few calls, and the reserve is
+    /// 1 MiB at most.
+    const MAX_UNREFUSABLE: usize = 8 * 1024;
+
+    /// The request that is made may be refused. The kernel's code takes turns only where it waits, and no request waits.
+    static IS_FALLIBLE: AtomicBool = AtomicBool::new(false);
+
+    pub(crate) fn as_fallible<T>(request: impl FnOnce() -> T) -> T {
+        let before = IS_FALLIBLE.swap(true, Ordering::Relaxed);
+        let answer = request();
+        IS_FALLIBLE.store(before, Ordering::Relaxed);
+        answer
+    }
+
+    /// Bytes that [`crate::make_room`] found, and that were not asked for since.
+    static ROOM: AtomicUsize = AtomicUsize::new(0);
+
+    pub(crate) fn has_room(bytes: usize) {
+        ROOM.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The heap is asked for so many bytes. Says so on the console where they are many and cannot be refused.
+    pub fn watch(bytes: usize) {
+        unsafe extern "Rust" {
+            /// The kernel image provides it.
+            safe fn unilith_fault_leans_on_reserve(bytes: usize);
+        }
+        if bytes <= MAX_UNREFUSABLE || IS_FALLIBLE.load(Ordering::Relaxed) {
+            return;
+        }
+        match ROOM.load(Ordering::Relaxed).checked_sub(bytes) {
+            Some(rest) => ROOM.store(rest, Ordering::Relaxed),
+            None => unilith_fault_leans_on_reserve(bytes),
+        }
+    }
 }
 
 #[cfg(feature = "host")]

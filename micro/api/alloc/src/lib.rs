@@ -34,7 +34,7 @@ mod fallible;
 pub mod fault;
 pub mod library;
 
-pub use fallible::{NoMemory, Reserve, attempt, make_room, try_box};
+pub use fallible::{CollectFallibly, NoMemory, Reserve, attempt, make_room, try_box};
 
 use api_lock::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};
@@ -266,6 +266,7 @@ impl<H: Heap> KernelHeap<H> {
 // exclusive. Neither unwinds.
 unsafe impl<H: Heap + Send> GlobalAlloc for KernelHeap<H> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        fault::watch(layout.size());
         if Self::is_large(&layout) {
             return self.take_large(layout);
         }

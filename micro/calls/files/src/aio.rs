@@ -236,6 +236,8 @@ fn operate(description: &Description, control: &Control) -> Result<Result<usize>
 }
 
 fn fetch(call: &Call<'_>) -> Result<usize> {
+    /// Events that are copied to the program together.
+    const AT_ONCE: usize = 64;
     let timeout = call.ptr::<[i64; 2]>(4).non_null().map(|t| t.read()).transpose()?;
     let context = find(call.arg(0))?;
     let (least, most) = (call.long(1), call.long(2));
@@ -250,15 +252,23 @@ fn fetch(call: &Call<'_>) -> Result<usize> {
         if there >= least || gone { Ok(()) } else { Err(EAGAIN) }
     };
     let waited = wait::on_queue(&context.wait, Events::ALL, deadline_ns, enough);
-    let events: Vec<Event> = {
-        let mut done = context.done.lock();
-        let count = done.len().min(most as usize);
-        done.drain(..count).collect()
-    };
-    call.ptr::<Event>(3).write_slice(&events)?;
+    let to = call.ptr::<Event>(3);
+    let mut count = 0;
+    while count < most as usize {
+        let events: Vec<Event> = {
+            let mut done = context.done.lock();
+            let some = done.len().min(most as usize - count).min(AT_ONCE);
+            done.drain(..some).collect()
+        };
+        if events.is_empty() {
+            break;
+        }
+        to.add(count as u64).write_slice(&events)?;
+        count += events.len();
+    }
     match waited {
-        Err(RESTART) if events.is_empty() => Err(EINTR),
-        _ => Ok(events.len()),
+        Err(RESTART) if count == 0 => Err(EINTR),
+        _ => Ok(count),
     }
 }
 

@@ -4,7 +4,7 @@
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::Reserve;
+use api_alloc::{CollectFallibly, Reserve};
 use api_sched::{WaitKey, Waiter};
 use api_user::{UserPtr, zeroed};
 use descriptors::Description;
@@ -152,7 +152,8 @@ const IGNORED: u32 = 1 << 31;
 
 fn poll_array(array: UserPtr<u64>, count: usize, deadline: u64) -> Result<usize> {
     let watched = read_pollfds(array, count)?;
-    let ignored: Vec<bool> = watched.iter().map(|w| w.interest == IGNORED).collect();
+    let ignored = watched.iter().map(|w| w.interest == IGNORED).collect_fallibly().map_err(|_| ENOMEM)?;
+    // In the same block.
     let mut used: Vec<Watched> = watched.into_iter().filter(|w| w.interest != IGNORED).collect();
     let ready = wait_for(&mut used, deadline)?;
     let mut found = used.iter();

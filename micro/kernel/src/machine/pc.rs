@@ -23,6 +23,8 @@ use api_plat::Access;
 #[cfg(all(feature = "smp", not(feature = "linked")))]
 use api_plat::BootConfig;
 use api_plat::Status;
+#[cfg(feature = "fail-nth")]
+pub use plat_pc::warn;
 pub use plat_pc::{panic, system_call_entry};
 use virtio::{Device, Kind};
 #[cfg(feature = "overlay")]

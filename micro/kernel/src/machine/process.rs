@@ -9,6 +9,8 @@ use api_blockdev::BlockDevice;
 #[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
 use plat_process::Arguments;
+#[cfg(feature = "fail-nth")]
+pub use plat_process::warn;
 pub use plat_process::{panic, system_call_entry};
 #[cfg(feature = "overlay")]
 use {alloc::vec::Vec, api_sched::WaitQueue, hostdev::line::Line, overlay_line::Transport};

@@ -121,6 +121,30 @@ fn protection(rights: Prot) -> u32 {
     bits.iter().filter(|(right, _)| rights.contains(*right)).map(|(_, bit)| bit).sum()
 }
 
+/// Pages with new rights: start and end of neighbours that have the same. As many as a program has pages at worst.
+#[derive(Default)]
+struct Changed {
+    runs: Vec<(u64, u64, Prot)>,
+    /// There was no memory for some of them.
+    is_incomplete: bool,
+}
+
+impl Changed {
+    /// The page behind those before it.
+    fn add(&mut self, address: u64, rights: Prot) {
+        if let Some((_, end, last)) = self.runs.last_mut()
+            && *end == address
+            && *last == rights
+        {
+            *end += PAGE;
+        } else if self.runs.reserve_fallibly(1).is_ok() {
+            self.runs.push((address, address + PAGE, rights));
+        } else {
+            self.is_incomplete = true;
+        }
+    }
+}
+
 impl Mirror {
     fn is_active(&self) -> bool {
         active().load(Ordering::Relaxed) == self.tables.root()
@@ -200,6 +224,17 @@ impl Mirror {
     }
 
     /// Gives what is shown of a range other rights.
+    /// Gives the pages of a range that changed their new rights. Where there was no memory for the list nothing of the range is
+    /// shown any more, and appears anew when it is touched.
+    fn protect_runs(&mut self, changed: Changed, start: u64, end: u64) {
+        if changed.is_incomplete {
+            self.hide(start, end);
+            self.is_whole = false;
+            return;
+        }
+        changed.runs.into_iter().for_each(|run| self.protect_run(run));
+    }
+
     fn protect_run(&mut self, (start, end, rights): (u64, u64, Prot)) {
         let mut at = start;
         while at < end {
@@ -468,24 +503,13 @@ impl Pager for Mirror {
         self.flush();
         child.was_aged |= self.was_aged;
         // Copies of single pages are all there is: a large page here is only a shorter account.
-        let mut large = Vec::new();
-        self.tables.visit(start, end, &mut |address, page| {
-            if page.large && address % LARGE == 0 {
-                large.push(address);
-            }
-            false
+        self.tables.split_all(start, end)?;
+        let mut runs = Changed::default();
+        let result = self.tables.fork_with(&mut child.tables, start, end, seen, &mut |address, page| {
+            runs.add(address, page.rights);
         });
-        large.into_iter().try_for_each(|address| self.tables.split(address + PAGE))?;
-        let mut runs: Vec<(u64, u64, Prot)> = Vec::new();
-        let result =
-            self.tables.fork_with(&mut child.tables, start, end, seen, &mut |address, page| match runs
-                .last_mut()
-            {
-                Some((_, end, last)) if *end == address && *last == page.rights => *end += PAGE,
-                _ => runs.push((address, address + PAGE, page.rights)),
-            });
         match self.is_active() {
-            true => runs.into_iter().for_each(|run| self.protect_run(run)),
+            true => self.protect_runs(runs, start, end),
             false => self.forget(start, end),
         }
         result
@@ -553,29 +577,20 @@ impl Pager for Mirror {
     fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Prot) {
         self.flush();
         if self.is_active() {
-            let mut runs: Vec<(u64, u64, Prot)> = Vec::new();
+            let mut runs = Changed::default();
             self.tables.visit(start, end, &mut |address, page| {
                 let new = rights(page);
-                match runs.last_mut() {
-                    _ if new == page.rights => {}
-                    Some((_, end, last)) if *end == address && *last == new => *end += PAGE,
-                    _ => runs.push((address, address + PAGE, new)),
+                if new != page.rights {
+                    runs.add(address, new);
                 }
                 false
             });
-            runs.into_iter().for_each(|run| self.protect_run(run));
+            self.protect_runs(runs, start, end);
         } else {
             self.forget(start, end);
         }
         self.tables.protect(start, end, &mut |page| rights(page));
-        let mut written = Vec::new();
-        self.tables.visit(start, end, &mut |address, page| {
-            if page.rights.contains(Prot::WRITE) && !page.dirty {
-                written.push(address);
-            }
-            false
-        });
-        written.into_iter().for_each(|address| self.tables.mark_written(address));
+        self.tables.mark_writable_written(start, end);
     }
 
     fn conceal(&mut self, start: u64, end: u64) {
@@ -593,10 +608,14 @@ impl Pager for Mirror {
     }
 
     fn visit(&mut self, start: u64, end: u64, seen: &mut dyn FnMut(u64, &Page) -> bool) {
-        let mut cleaned = Vec::new();
+        let mut cleaned: Vec<(u64, Prot)> = Vec::new();
         self.tables.visit(start, end, &mut |address, page| {
             let clean = seen(address, page);
             if clean && page.dirty {
+                // A page that stays as it was is stored once more than it need be.
+                if cleaned.reserve_fallibly(1).is_err() {
+                    return false;
+                }
                 cleaned.push((address, page.rights.without(Prot::WRITE)));
             }
             clean

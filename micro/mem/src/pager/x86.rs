@@ -727,6 +727,33 @@ impl Tables {
             write(slot, read(slot) | ACCESSED | DIRTY);
         }
     }
+
+    /// The same for all pages of the range that may be written.
+    pub fn mark_writable_written(&mut self, start: u64, end: u64) {
+        self.walk(start, end, |_, slot, _| {
+            let value = read(slot);
+            if page_of(value).rights.contains(Prot::WRITE) {
+                write(slot, value | ACCESSED | DIRTY);
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Splits all large pages of the range. `ENOMEM` leaves some.
+    pub fn split_all(&mut self, start: u64, end: u64) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let mut large = None;
+            self.walk(at, end, |address, _, level| {
+                large = (level == 2).then_some(address & !(LARGE - 1));
+                if large.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let Some(address) = large else { break };
+            self.split(address + PAGE)?;
+            at = address + LARGE;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Tables {

@@ -12,8 +12,8 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_boot::CapabilitySets;
 use api_fs::{File, Sink, Source};
 use api_overlay::{Failure, Outcome, Remote, Stop, Stream};
@@ -207,6 +207,8 @@ pub struct Streams {
     outputs: Vec<(Stream, Arc<PipeEnd>)>,
     /// Input that waits for the program.
     pending: Vec<u8>,
+    /// Where bytes are on their way, made before the program starts: nothing can be refused then.
+    buffer: Vec<u8>,
     /// The client's input is the program's, and has not ended.
     takes_input: bool,
 }
@@ -220,8 +222,13 @@ impl Streams {
             input: None,
             outputs: Vec::new(),
             pending: Vec::new(),
+            buffer: Vec::new(),
             takes_input: wanted.input && !wanted.detached,
         };
+        if !wanted.detached {
+            streams.buffer.reserve_exact_fallibly(PIECE).map_err(|_| ENOMEM)?;
+            streams.buffer.resize(PIECE, 0);
+        }
         let null = |flags| outside::device(tree, b"/dev/null", flags);
         if wanted.detached {
             let all = null(O_RDWR)?;
@@ -264,7 +271,7 @@ impl Streams {
         let queues = [remote.changed(), &process.family.ended];
         let queues = queues.into_iter().chain(terminal.map(OutsideTerminal::queue)).chain(pipes);
         let _registrations: Vec<Registration<'_>> = queues.map(Registration::new).collect();
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = core::mem::take(&mut self.buffer);
         let mut last = 0;
         loop {
             let news = remote.news();
@@ -379,6 +386,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     fn texts(all: &[Vec<u8>]) -> Vec<String> {
         all.iter().map(|text| String::from_utf8(text.clone()).unwrap()).collect()

@@ -115,7 +115,7 @@ pub use paging::kernel_table;
 #[cfg(not(test))]
 pub use plat_x86::asm::system_call_entry;
 #[cfg(not(test))]
-pub use plat_x86::crash::{panic, print_backtrace};
+pub use plat_x86::crash::{panic, print_backtrace, warn};
 #[cfg(not(test))]
 pub use plat_x86::entropy::add_entropy;
 #[cfg(all(not(test), feature = "smp"))]

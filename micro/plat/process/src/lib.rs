@@ -66,6 +66,6 @@ pub use idle::{Watch, watch};
 #[cfg(not(test))]
 pub use plat_x86::asm::system_call_entry;
 #[cfg(not(test))]
-pub use plat_x86::crash::{panic, print_backtrace};
+pub use plat_x86::crash::{panic, print_backtrace, warn};
 #[cfg(not(test))]
 pub use signals::trapped_calls;

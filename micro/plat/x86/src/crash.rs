@@ -92,6 +92,12 @@ pub fn print_backtrace() {
     backtrace(rsp);
 }
 
+/// Says on the console what is not as it should be, and who came there, and goes on (Linux' `WARN`).
+pub fn warn(what: core::fmt::Arguments<'_>) {
+    let _ = writeln!(Raw, "\nunilith: warning: {what}");
+    print_backtrace();
+}
+
 /// For the image's panic handler: reports and ends the machine.
 pub fn panic(info: &PanicInfo<'_>) -> ! {
     begin();

@@ -140,7 +140,10 @@ fn further_level(level: u32, kib: u32, register: u32, cpus: u32) -> Option<Cache
     const WAYS: [u32; 16] = [0, 1, 2, 3, 4, 6, 8, 0, 16, 0, 32, 48, 64, 96, 128, u32::MAX];
     let (line, partitions) = (register & 0xff, register >> 8 & 15);
     let ways = WAYS[register as usize >> 12 & 15];
-    of_size(kib, Cache { level, kind: "Unified", line, partitions, ways, sets: 0, sharing: cpus.next_power_of_two() })
+    of_size(
+        kib,
+        Cache { level, kind: "Unified", line, partitions, ways, sets: 0, sharing: cpus.next_power_of_two() },
+    )
 }
 
 /// The cache with as many sets as come to its size. `u32::MAX` ways: it is one set, of which each line is a way.
@@ -299,7 +302,10 @@ mod tests {
     fn caches_of_older_processors_are_read_from_a_register_each() {
         // QEMU's `-cpu max` as AMD's: 64 KiB of two ways, 512 KiB of 16 ways, 16 MiB of 16 ways.
         assert_eq!(shown(first_level("Data", 0x4002_0140)), Some((1, "Data", 64, 2, 512)));
-        assert_eq!(shown(further_level(2, 0x0200_8140 >> 16, 0x0200_8140, 1)), Some((2, "Unified", 512, 16, 512)));
+        assert_eq!(
+            shown(further_level(2, 0x0200_8140 >> 16, 0x0200_8140, 1)),
+            Some((2, "Unified", 512, 16, 512))
+        );
         assert_eq!(shown(further_level(3, 32 * 512, 0x0080_8140, 2)), Some((3, "Unified", 16384, 16, 16384)));
         // Fully associative.
         assert_eq!(shown(first_level("Data", 0x10ff_0140)), Some((1, "Data", 16, 256, 1)));

@@ -6,6 +6,7 @@ use super::{
     audit, interfaces, map_files, memory, mounts, namespaces, net, oom, system, text, time_offsets, user_maps,
 };
 use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::collections::BinaryHeap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -58,10 +59,12 @@ impl Changing for Processes {
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         let viewer = viewer(key);
         let numbers = processes::all().map(|process| viewer.number_of(process.pid));
-        let mut seen: Vec<i32> = numbers.filter(|number| *number != 0).collect();
-        // Numbers of a namespace need not come in the machine's order.
-        seen.sort_unstable();
-        ascending(seen.into_iter(), from, most)
+        ascending(numbers.filter(|number| *number != 0), from, most)
+    }
+
+    fn count(&self, key: Key) -> u64 {
+        let viewer = viewer(key);
+        processes::all().filter(|process| viewer.number_of(process.pid) != 0).count() as u64
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
@@ -131,9 +134,20 @@ pub fn owner(key: Key) -> Option<Owner> {
     Some(Owner { uid, gid, is_secret, superuser })
 }
 
-/// At most this many of the numbers that are not below `from`; they come in ascending order.
+/// The lowest of the numbers that are not below `from`, at most this many, in ascending order. A namespace's need not come in the
+/// machine's order.
 fn ascending(ids: impl Iterator<Item = i32>, from: u32, most: usize) -> Vec<u32> {
-    ids.map(|id| id as u32).filter(|id| *id >= from).take(most).collect()
+    let mut lowest = BinaryHeap::new();
+    for id in ids.map(|id| id as u32).filter(|id| *id >= from) {
+        if lowest.len() < most {
+            lowest.push(id);
+        } else if let Some(mut highest) = lowest.peek_mut()
+            && id < *highest
+        {
+            *highest = id;
+        }
+    }
+    lowest.into_sorted_vec()
 }
 
 /// The process a key is about; `ESRCH` when it is no more, also when another process has its number.
@@ -489,12 +503,14 @@ impl Changing for Tasks {
         match of(key) {
             Ok(process) => {
                 let viewer = viewer(key);
-                let mut seen: Vec<i32> = process.tasks().map(|task| viewer.number_of(task.tid)).collect();
-                seen.sort_unstable();
-                ascending(seen.into_iter(), from, most)
+                ascending(process.tasks().map(|task| viewer.number_of(task.tid)), from, most)
             }
             Err(_) => Vec::new(),
         }
+    }
+
+    fn count(&self, key: Key) -> u64 {
+        of(key).map_or(0, |process| process.tasks().count() as u64)
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {

@@ -377,13 +377,16 @@ fn peek_infos(task: &Task, address: u64, data: u64) -> Result<usize> {
     if flags & !PEEK_SHARED != 0 || count < 0 {
         return Err(EINVAL);
     }
-    let infos = match flags & PEEK_SHARED {
-        0 => task.signals.infos(),
-        _ => task.process.signals.infos(),
+    let info = |index: usize| match flags & PEEK_SHARED {
+        0 => task.signals.info(index),
+        _ => task.process.signals.info(index),
     };
+    let first = usize::try_from(offset).unwrap_or(usize::MAX);
     let mut done = 0;
-    for info in infos.iter().skip(offset.min(infos.len() as u64) as usize).take(count as usize) {
-        match put_info(data.wrapping_add(done as u64 * 128), info) {
+    while done < count as usize
+        && let Some(info) = info(first.saturating_add(done))
+    {
+        match put_info(data.wrapping_add(done as u64 * 128), &info) {
             Ok(()) => done += 1,
             Err(_) if done > 0 => break,
             Err(e) => return Err(e),

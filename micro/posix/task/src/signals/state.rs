@@ -16,7 +16,6 @@ use crate::shared::Shared;
 use crate::thread::{self, Task};
 use abi::{Events, Result};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::FpuState;
 use api_sched::WaitQueue;
@@ -165,9 +164,9 @@ impl ProcessSignals {
         result
     }
 
-    /// What pending signals say about themselves.
-    pub fn infos(&self) -> Vec<SigInfo> {
-        self.shared.lock().infos().to_vec()
+    /// What a pending signal says about itself, by its place among those that are.
+    pub fn info(&self, index: usize) -> Option<SigInfo> {
+        self.shared.lock().infos().get(index).copied()
     }
 
     /// What is pending for the process as a whole.
@@ -289,9 +288,9 @@ impl TaskSignals {
         (self.pending() | process.pending()) & !self.blocked() != 0
     }
 
-    /// What pending signals say about themselves.
-    pub fn infos(&self) -> Vec<SigInfo> {
-        self.queue.lock().infos().to_vec()
+    /// What a pending signal says about itself, by its place among those that are.
+    pub fn info(&self, index: usize) -> Option<SigInfo> {
+        self.queue.lock().infos().get(index).copied()
     }
 
     /// The mask as its tracer sees it: not that of a call which changes it for its own time.
