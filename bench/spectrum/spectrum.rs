@@ -15,6 +15,7 @@ use crate::{
     load::Load,
     overlay::{OFF, instructions},
     redis,
+    scratch::Scratch,
     side::{self, Machine, Side},
     statistics::Samples,
     ukl::network,
@@ -44,27 +45,37 @@ struct Level {
     name: &'static str,
     side: Side,
     words: &'static [&'static str],
+    /// Optimised for a profile of the same load, which is taken beforehand.
+    is_profiled: bool,
 }
 
-const LEVELS: [Level; 11] = [
-    Level { name: "linux", side: Side::Linux, words: &[] },
-    Level { name: "cpl0", side: Side::Linux, words: &["--ukl", "cpl0"] },
-    Level { name: "cpl0,byp", side: Side::Linux, words: &["--ukl", "cpl0,byp"] },
-    Level { name: "cpl0,byp,call", side: Side::Linux, words: &["--ukl", "cpl0,byp,call"] },
-    Level { name: "cpl0,byp,call,shortcut", side: Side::Linux, words: &["--ukl", "cpl0,byp,call,shortcut"] },
-    Level { name: "base,byp", side: Side::Linux, words: &["--ukl", "base,byp"] },
-    Level { name: "base,byp,shortcut", side: Side::Linux, words: &["--ukl", "base,byp,shortcut"] },
-    Level { name: "micro", side: Side::Micro, words: &[] },
-    Level { name: "micro, static", side: Side::Micro, words: &["--static"] },
-    Level { name: "process", side: Side::Process, words: &[] },
-    Level { name: "process, static", side: Side::Process, words: &["--static"] },
+const LEVELS: [Level; 13] = [
+    level("linux", Side::Linux, &[]),
+    level("cpl0", Side::Linux, &["--ukl", "cpl0"]),
+    level("cpl0,byp", Side::Linux, &["--ukl", "cpl0,byp"]),
+    level("cpl0,byp,call", Side::Linux, &["--ukl", "cpl0,byp,call"]),
+    level("cpl0,byp,call,shortcut", Side::Linux, &["--ukl", "cpl0,byp,call,shortcut"]),
+    level("base,byp", Side::Linux, &["--ukl", "base,byp"]),
+    level("base,byp,shortcut", Side::Linux, &["--ukl", "base,byp,shortcut"]),
+    level("micro", Side::Micro, &[]),
+    level("micro, static", Side::Micro, &["--static"]),
+    profiled("micro, static, profile", Side::Micro),
+    level("process", Side::Process, &[]),
+    level("process, static", Side::Process, &["--static"]),
+    profiled("process, static, profile", Side::Process),
 ];
 
+const fn level(name: &'static str, side: Side, words: &'static [&'static str]) -> Level {
+    Level { name, side, words, is_profiled: false }
+}
+
+const fn profiled(name: &'static str, side: Side) -> Level {
+    Level { name, side, words: &["--static", "--lto"], is_profiled: true }
+}
+
 /// Levels of the plan that no program of these is at yet.
-const NOT_YET: [(&str, &str); 2] = [
-    ("static with profile", "not measured in turns yet: --profile-use takes a profile of a load of yours"),
-    ("raw", "these programs use sockets; the raw network device is for programs made for it (bench raw)"),
-];
+const NOT_YET: [(&str, &str); 1] =
+    [("raw", "these programs use sockets; the raw network device is for programs made for it (bench raw)")];
 
 /// A program that can be measured.
 struct Subject {
@@ -126,6 +137,19 @@ pub fn ukl_levels() -> impl Iterator<Item = &'static str> {
 }
 
 impl Level {
+    /// Its words, with the profile that it was optimised for, in this folder.
+    fn words(&self, profiles: &Scratch) -> Vec<String> {
+        let mut words: Vec<String> = self.words.iter().map(|word| word.to_string()).collect();
+        if self.is_profiled {
+            words.extend(["--profile-use".into(), self.profile(profiles).display().to_string()]);
+        }
+        words
+    }
+
+    fn profile(&self, profiles: &Scratch) -> PathBuf {
+        profiles.path().join(format!("{}.counts", self.side.name()))
+    }
+
     fn ukl(&self) -> &'static str {
         if self.side == Side::Linux { self.words.last().copied().unwrap_or("") } else { "" }
     }
@@ -180,11 +204,12 @@ pub fn run(options: &Options, program: &str, how: &Spectrum) -> Result<()> {
     // What cannot be written is said before minutes of measuring.
     let unwritable = |e| format!("cannot write {}: {e}", how.page.display());
     OpenOptions::new().append(true).create(true).open(&how.page).map_err(unwritable)?;
+    let profiles = Scratch::new("profiles")?;
     let mut missing = Vec::new();
     let mut figures = Figures { levels: Vec::new(), all: Vec::new() };
     let is_wanted = |level: &&Level| how.levels.is_empty() || how.levels.iter().any(|l| l == level.name);
     for level in LEVELS.iter().filter(is_wanted) {
-        match prepare(options, subject, level, how) {
+        match prepare(options, subject, level, how, &profiles) {
             Ok(()) => figures.levels.push(level),
             Err(why) => leave_out(level, why, &mut missing),
         }
@@ -193,7 +218,7 @@ pub fn run(options: &Options, program: &str, how: &Spectrum) -> Result<()> {
         eprintln!("unilith: round {} of {}", round + 1, options.runs);
         let mut at = 0;
         while let Some(level) = figures.levels.get(at).copied() {
-            match one_round(options, subject, level) {
+            match one_round(options, subject, level, &profiles) {
                 Ok(values) => {
                     values.iter().for_each(|value| figures.add(at, value));
                     at += 1;
@@ -225,7 +250,13 @@ fn leave_out(level: &Level, why: String, missing: &mut Vec<(String, String)>) {
 }
 
 /// Builds what the level needs, so that nothing is built while something is measured; the error says why it cannot run.
-fn prepare(options: &Options, subject: &Subject, level: &Level, how: &Spectrum) -> Result<()> {
+fn prepare(
+    options: &Options,
+    subject: &Subject,
+    level: &Level,
+    how: &Spectrum,
+    profiles: &Scratch,
+) -> Result<()> {
     if level.side == Side::Linux {
         if options.micro_only {
             return Err("left out: --micro-only".into());
@@ -235,14 +266,40 @@ fn prepare(options: &Options, subject: &Subject, level: &Level, how: &Spectrum) 
         }
     }
     eprintln!("unilith: preparing {} at level {}", subject.name, level.name);
-    let words =
-        [&["run", "--rm", "--network", "none"][..], &level.side.words(), level.words, &MEMORY].concat();
-    side::patient(options, &[&words[..], &[subject.name, "--", subject.version]].concat()).map(drop)
+    if level.is_profiled {
+        take_profile(options, subject, level, profiles)?;
+    }
+    build(options, subject, level, &words_of(&level.words(profiles)))
+}
+
+fn words_of(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+/// The program says its version and ends: whatever that needs is built behind it.
+fn build(options: &Options, subject: &Subject, level: &Level, words: &[&str]) -> Result<()> {
+    let run = [&["run", "--rm", "--network", "none"][..], &level.side.words(), words, &MEMORY].concat();
+    side::patient(options, &[&run[..], &[subject.name, "--", subject.version]].concat()).map(drop)
+}
+
+/// How often the branches of a machine at this level are taken by the load that is measured later.
+fn take_profile(options: &Options, subject: &Subject, level: &Level, profiles: &Scratch) -> Result<()> {
+    let Work::Server(load) = subject.work else {
+        return Err("its machine ends with its work, and counters are read from one that runs".into());
+    };
+    let counting = ["--static", "--lto=count"];
+    build(options, subject, level, &counting)?;
+    let machine = Machine::start(options, level.side, &[&counting[..], &MEMORY, &[subject.name]].concat())?;
+    load(&machine.address()?)?;
+    let counts = level.profile(profiles).display().to_string();
+    side::output_of(options, &["profile", machine.name(), "--format", "counts", "-o", &counts], &[]).map(drop)
 }
 
 /// One machine, from its start to its end.
-fn one_round(options: &Options, subject: &Subject, level: &Level) -> Result<Vec<Value>> {
-    let words = [level.words, &MEMORY, &[subject.name]].concat();
+fn one_round(options: &Options, subject: &Subject, level: &Level, profiles: &Scratch) -> Result<Vec<Value>> {
+    let own = level.words(profiles);
+    let own = words_of(&own);
+    let words = [&own[..], &MEMORY, &[subject.name]].concat();
     let time = |name, unit, value| Value { name, unit, more_is_better: false, is_time: true, value };
     let count = |name, unit, value| Value { is_time: false, ..time(name, unit, value) };
     match subject.work {
@@ -273,8 +330,7 @@ fn one_round(options: &Options, subject: &Subject, level: &Level) -> Result<Vec<
             let rate = statements as f64 / ((end - begin) / 1e3).max(1e-6);
             // A machine that does nothing else: how long the whole way takes.
             let idle =
-                [&["--network", "none"][..], level.words, &MEMORY, &[subject.name, "--", subject.version]]
-                    .concat();
+                [&["--network", "none"][..], &own, &MEMORY, &[subject.name, "--", subject.version]].concat();
             let begun = Instant::now();
             side::output(options, level.side, &idle)?;
             let whole = begun.elapsed().as_secs_f64() * 1e3;
@@ -431,7 +487,8 @@ fn page(
 ) -> Result<Page> {
     let column = |level: &&'static Level| -> Result<Column> {
         let is_emulated = level.side != Side::Process && !side::has_kvm(options)?;
-        let words = [&level.side.words()[..], level.words, &MEMORY, &[subject.name]].concat();
+        let profile: &[&str] = if level.is_profiled { &["--profile-use", "FILE"] } else { &[] };
+        let words = [&level.side.words()[..], level.words, profile, &MEMORY, &[subject.name]].concat();
         Ok(Column {
             name: level.name.into(),
             command: format!("unilith run {}", words.join(" ")),
@@ -517,7 +574,12 @@ mod tests {
     fn levels_of_linked_programs_are_told_apart() {
         let linked: Vec<&str> =
             LEVELS.iter().filter(|level| !level.is_unmodified()).map(|level| level.name).collect();
-        assert_eq!(linked, ["base,byp", "base,byp,shortcut", "micro, static", "process, static"]);
+        let of_linux = ["base,byp", "base,byp,shortcut"];
+        let of_micro = ["micro, static", "micro, static, profile"];
+        assert_eq!(
+            linked,
+            [&of_linux[..], &of_micro, &["process, static", "process, static, profile"]].concat()
+        );
         assert_eq!(ukl_levels().next(), Some(""));
     }
 

@@ -241,6 +241,10 @@ impl<'a> Machine<'a> {
         self.state[key].as_str().map(str::to_string)
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Bytes of its kernel image.
     pub fn kernel_bytes(&self) -> Result<u64> {
         let kernel = self.kernel.as_deref().ok_or("inspect does not name the kernel")?;
