@@ -7,6 +7,8 @@ const HEADER: usize = 110;
 const LINK: u32 = 0o120000;
 const FILE: u32 = 0o100000;
 const KIND: u32 = 0o170000;
+/// Where in a header the size of the file is, in eight hexadecimal digits.
+pub const FILE_SIZE: usize = 6 + 8 * 6;
 /// As many symbolic links as Linux follows (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
@@ -16,8 +18,15 @@ pub struct Archive<'a> {
 }
 
 enum Entry<'a> {
-    File(&'a [u8]),
+    File { at: Place, content: &'a [u8] },
     Link(String),
+}
+
+/// Where the header and the content of a file begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub header: usize,
+    pub content: usize,
 }
 
 impl<'a> Archive<'a> {
@@ -45,7 +54,10 @@ impl<'a> Archive<'a> {
             let content = bytes.get(data..data + size)?;
             let path = format!("/{}", name.trim_start_matches("./").trim_start_matches('/'));
             match mode & KIND {
-                FILE => drop(entries.insert(path, Entry::File(content))),
+                FILE => {
+                    let at = Place { header: at, content: data };
+                    drop(entries.insert(path, Entry::File { at, content }));
+                }
                 LINK => {
                     drop(entries.insert(path, Entry::Link(String::from_utf8_lossy(content).into_owned())))
                 }
@@ -57,10 +69,15 @@ impl<'a> Archive<'a> {
 
     /// The content of a file, following symbolic links.
     pub fn file(&self, path: &str) -> Option<&'a [u8]> {
+        self.place(path).map(|(_, content)| content)
+    }
+
+    /// The same, and where it is in the archive.
+    pub fn place(&self, path: &str) -> Option<(Place, &'a [u8])> {
         let mut path = path.to_string();
         for _ in 0..MAX_LINKS {
-            if let Some(Entry::File(content)) = self.entries.get(&path) {
-                return Some(content);
+            if let Some(Entry::File { at, content }) = self.entries.get(&path) {
+                return Some((*at, content));
             }
             path = self.follow(&path)?;
         }
@@ -128,6 +145,9 @@ mod tests {
         for path in ["/usr/lib/x", "/lib/x", "/bin/y"] {
             assert_eq!(archive.file(path), Some(&b"here"[..]), "{path}");
         }
+        let (at, content) = archive.place("/bin/y").unwrap();
+        assert_eq!(&bytes[at.content..][..content.len()], b"here");
+        assert_eq!(&bytes[at.header + FILE_SIZE..][..8], b"00000004");
         assert_eq!(archive.named("x"), Some(&b"here"[..]));
         assert!(archive.file("/loop").is_none() && archive.file("/nothing").is_none());
     }

@@ -2,14 +2,22 @@
 //! `--static`: the program and the micro kernel in one image (`host/static`).
 
 use crate::{
-    archive::Archive,
+    archive::{Archive, FILE_SIZE, Place},
     fault::{Fault, Result, file},
     kernel::{self, Kernel, choices},
     prepare::{self, Flags},
     progress::Progress,
     repository,
 };
-use std::{collections::BTreeMap, fs};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 use unilith_image::Image;
 use unilith_machine::record::{KernelKind, Platform};
 use unilith_static::{Malloc, Workshop, objects_of};
@@ -75,6 +83,58 @@ pub fn allocator(flags: &Flags, set: &BTreeMap<String, String>) -> Result<Option
 /// What `unilith cc` makes programs of, for the names under which they are kept.
 pub fn version(flags: &Flags, progress: &Progress) -> Result<Vec<u8>> {
     workshop()?.version(flags.lto.is_on(), flags.offline, progress).map_err(|e| Fault::new(e.to_string()))
+}
+
+/// Bytes of memory's pages, in which a kernel has the files of an archive where they are.
+const PAGE: usize = 4096;
+
+/// The image's root without what its program was linked from and its symbols, which are in the kernel: a virtual machine has all of it in
+/// memory. It is kept beside the whole one.
+pub fn root(image: &Image) -> Result<PathBuf> {
+    let digest = Sha256::digest(format!("linked {}", image.root.display()));
+    let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let lean = image.root.with_file_name(format!("{name}.cpio"));
+    if lean.exists() {
+        return Ok(lean);
+    }
+    let bytes = fs::read(&image.root).map_err(file("read", &image.root))?;
+    let path = image.config.args.first().map_or("", String::as_str);
+    let whole = Archive::read(&bytes).and_then(|archive| archive.place(path));
+    let Some((Place { header, content: start }, program)) = whole else { return Ok(image.root.clone()) };
+    let mut stripped = strip(program)?;
+    // What is behind it keeps its place in a page.
+    let more = program.len().saturating_sub(stripped.len()) % PAGE;
+    stripped.resize(stripped.len() + more, 0);
+    if stripped.len() >= program.len() {
+        return Ok(image.root.clone());
+    }
+    let mut archive = bytes[..start].to_vec();
+    archive[header + FILE_SIZE..][..8].copy_from_slice(format!("{:08X}", stripped.len()).as_bytes());
+    archive.extend(stripped);
+    archive.extend(&bytes[start + program.len()..]);
+    let folder = lean.parent().unwrap_or(Path::new("."));
+    let unkept = |e: std::io::Error| Fault::new(format!("cannot keep {}: {e}", lean.display()));
+    let mut kept = tempfile::NamedTempFile::new_in(folder).map_err(unkept)?;
+    kept.write_all(&archive).map_err(unkept)?;
+    kept.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(unkept)?;
+    kept.persist(&lean).map_err(|e| unkept(e.error))?;
+    Ok(lean)
+}
+
+/// A program without the objects that it was linked from, and its symbols.
+fn strip(program: &[u8]) -> Result<Vec<u8>> {
+    let folder = tempfile::tempdir().map_err(|e| Fault::new(format!("no scratch directory: {e}")))?;
+    let [from, to] = ["whole", "stripped"].map(|name| folder.path().join(name));
+    fs::write(&from, program).map_err(file("write", &from))?;
+    let mut command = Command::new("strip");
+    command
+        .arg("--strip-all")
+        .args(unilith_static::sections().map(|name| format!("--remove-section={name}")));
+    match command.arg("-o").arg(&to).arg(&from).status() {
+        Ok(status) if status.success() => fs::read(&to).map_err(file("read", &to)),
+        Ok(status) => Err(Fault::new(format!("strip failed on the program ({status})"))),
+        Err(e) => Err(Fault::new(format!("cannot run strip: {e}; as root: apt-get install -y binutils"))),
+    }
 }
 
 /// The kernel with the image's program in it.

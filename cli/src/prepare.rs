@@ -369,7 +369,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     let kernel = match flags.kernel {
         KernelKind::Micro if flags.r#static => {
             let allocator = crate::linked::allocator(flags, &set)?;
-            crate::linked::kernel(flags, platform, &kernel::features(&set)?, allocator, &image, &progress)?
+            let features = kernel::features(&set)?;
+            let kernel = crate::linked::kernel(flags, platform, &features, allocator, &image, &progress)?;
+            image.root = crate::linked::root(&image)?;
+            kernel
         }
         KernelKind::Micro => kernel::micro(platform, &kernel::features(&set)?, &progress)?,
         KernelKind::Linux => {

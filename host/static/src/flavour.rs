@@ -129,6 +129,11 @@ pub fn objects_of(program: &[u8]) -> Option<Objects> {
     })
 }
 
+/// The sections that say so ([`objects_of`]), and what only they are for.
+pub fn sections() -> [&'static str; 2] {
+    [Libc::Musl, Libc::Glibc].map(Libc::section)
+}
+
 /// A C library that is there.
 pub(crate) enum Library {
     Musl(libc::Libc),
