@@ -20,7 +20,7 @@ use std::{
 };
 use unilith_image::Image;
 use unilith_machine::record::{KernelKind, Platform};
-use unilith_static::{Malloc, Workshop, objects_of};
+use unilith_static::{LINK_SECTIONS, Malloc, Workshop, objects_of};
 
 pub fn workshop() -> Result<Workshop> {
     Ok(Workshop::new(
@@ -91,7 +91,7 @@ const PAGE: usize = 4096;
 /// The image's root without what its program was linked from and its symbols, which are in the kernel: a virtual machine has all of it in
 /// memory. It is kept beside the whole one.
 pub fn root(image: &Image) -> Result<PathBuf> {
-    let digest = Sha256::digest(format!("linked {}", image.root.display()));
+    let digest = Sha256::digest(format!("linked {LINK_SECTIONS:?} {}", image.root.display()));
     let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let lean = image.root.with_file_name(format!("{name}.cpio"));
     if lean.exists() {
@@ -127,9 +127,7 @@ fn strip(program: &[u8]) -> Result<Vec<u8>> {
     let [from, to] = ["whole", "stripped"].map(|name| folder.path().join(name));
     fs::write(&from, program).map_err(file("write", &from))?;
     let mut command = Command::new("strip");
-    command
-        .arg("--strip-all")
-        .args(unilith_static::sections().map(|name| format!("--remove-section={name}")));
+    command.arg("--strip-all").args(LINK_SECTIONS.map(|name| format!("--remove-section={name}")));
     match command.arg("-o").arg(&to).arg(&from).status() {
         Ok(status) if status.success() => fs::read(&to).map_err(file("read", &to)),
         Ok(status) => Err(Fault::new(format!("strip failed on the program ({status})"))),

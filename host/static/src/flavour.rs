@@ -47,7 +47,7 @@ impl Libc {
     pub(crate) fn section(self) -> &'static str {
         match self {
             Libc::Musl => compile::SECTION,
-            Libc::Glibc => ".unilith.objects.glibc",
+            Libc::Glibc => GLIBC_SECTION,
         }
     }
 
@@ -129,10 +129,11 @@ pub fn objects_of(program: &[u8]) -> Option<Objects> {
     })
 }
 
-/// The sections that say so ([`objects_of`]), and what only they are for.
-pub fn sections() -> [&'static str; 2] {
-    [Libc::Musl, Libc::Glibc].map(Libc::section)
-}
+/// The sections that only linking it with the kernel is for: its objects, and with `--lto` what they were compiled from, and how.
+pub const LINK_SECTIONS: [&str; 4] = [compile::SECTION, GLIBC_SECTION, bitcode::SECTION, ".llvmcmd"];
+
+/// [`Libc::section`] of glibc.
+const GLIBC_SECTION: &str = ".unilith.objects.glibc";
 
 /// A C library that is there.
 pub(crate) enum Library {

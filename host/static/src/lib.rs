@@ -38,7 +38,7 @@ pub mod treemap;
 
 pub use bitcode::modules;
 pub use compile::{LTO, Outcome};
-pub use flavour::{Flavour, Language, Libc, Objects, objects_of, sections};
+pub use flavour::{Flavour, LINK_SECTIONS, Language, Libc, Objects, objects_of};
 pub use image::Linked;
 pub use kernel::RECIPE;
 pub use lto::{How, Kernel, Lto};
