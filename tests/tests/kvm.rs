@@ -142,9 +142,10 @@ fn suite(machine: &str, programs_only: bool) {
     let passed = Passed::of_this_commit();
     let mut failed = Vec::new();
     let is_one = programs.iter().any(|(name, _)| format!("{machine}/{name}") == only);
+    let is_asked_for = |file: &str| if is_one { file == only } else { file.contains(&only) };
     for (name, program) in programs {
         let file = format!("{machine}/{name}");
-        if if is_one { file != only } else { !file.contains(&only) } {
+        if !is_asked_for(&file) {
             continue;
         }
         if passed.has(&file) {
