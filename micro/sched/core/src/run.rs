@@ -18,6 +18,8 @@ use api_sched::policy::{
 };
 use api_sched::{TimerId, Waiter};
 use api_trace::{Event, Leaves, Point};
+use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use time::Timers;
 
@@ -86,12 +88,35 @@ fn several() -> bool {
     api_plat::cpus() > 1
 }
 
+/// The running thread, as the thread itself sees it. It is lent for as long as the caller keeps this, not for ever, and stays
+/// with the thread: what has to outlive the call counts it with [`current_handle`].
+///
+/// ```compile_fail,E0277
+/// fn hand_to_another_thread<T: Send>(_: T) {}
+/// hand_to_another_thread(sched::current());
+/// ```
+///
+/// ```compile_fail,E0716
+/// let kept: &'static sched::Thread = &sched::current();
+/// ```
+#[derive(Clone, Copy)]
+pub struct Current(NonNull<Thread>);
+
+impl Deref for Current {
+    type Target = Thread;
+
+    #[inline]
+    fn deref(&self) -> &Thread {
+        // SAFETY: the table (or `leaving`) keeps a thread alive while it is current, and this is on that thread.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 /// The running thread.
 #[inline]
-pub fn current() -> &'static Thread {
-    // SAFETY: set before any thread code runs; the table keeps the thread alive while it is current, and the caller
-    // is that thread, so the reference cannot outlive it in any code that runs.
-    unsafe { &*running() }
+pub fn current() -> Current {
+    // SAFETY: set before any thread code runs.
+    Current(unsafe { NonNull::new_unchecked(running().cast_mut()) })
 }
 
 /// As [`current`]; null before the first one.
@@ -377,7 +402,7 @@ pub fn exit_current() -> ! {
     let thread = current();
     thread.state.store(DEAD, Ordering::Relaxed);
     let cpu = cpu();
-    let this = (thread as *const Thread).cast_mut();
+    let this = thread.0.as_ptr();
     if cpu.fpu_owner.load(Ordering::Relaxed) == this {
         cpu.fpu_owner.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
@@ -411,7 +436,8 @@ fn pick(here: u32) -> Option<ThreadIndex> {
 
 /// Gives the processor to the next runnable thread; idles until there is one.
 fn schedule() {
-    let previous = current();
+    let running = current();
+    let previous: &Thread = &running;
     let begin = charge(previous);
     load::measure(begin, false);
     let here = api_plat::cpu();
@@ -514,7 +540,7 @@ pub(crate) fn running_ns(thread: &Thread) -> u64 {
 /// First thing a thread does when it got the processor: frees the one that ended before it.
 fn arrived() {
     let leaving = cpu().leaving.load(Ordering::Relaxed);
-    if !leaving.is_null() && !core::ptr::eq(leaving, current()) {
+    if !leaving.is_null() && !core::ptr::eq(leaving, &*current()) {
         cpu().leaving.store(core::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: `exit_current` gave this reference away, and nothing runs on the thread's stack any more.
         drop(unsafe { Arc::from_raw(leaving) });
@@ -692,9 +718,9 @@ pub fn work() {
             cpu.slice_end.store(u64::MAX, Ordering::Relaxed);
             check_preempt();
         }
-        if !may_run(current(), api_plat::cpu()) {
+        if !may_run(&current(), api_plat::cpu()) {
             enqueue_current(Place::Back);
-            select_cpu(current());
+            select_cpu(&current());
             return schedule();
         }
     }
@@ -709,7 +735,7 @@ pub fn work() {
             }
             Rivals::None | Rivals::Equal if rank.priority != 0 && now >= share.preferred_until() => {
                 if !share.is_used_up(unilith_sched_other_waits(here), now) {
-                    return start_slice(current());
+                    return start_slice(&current());
                 }
                 enqueue_current(Place::Front);
             }
