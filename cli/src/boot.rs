@@ -10,7 +10,7 @@ use api_boot::BootConfig;
 use unilith_image::{Image, Quiet, Reference, Request};
 use unilith_linux::{Clock, Console, LinuxKernel, Options, Release, Workshop};
 use unilith_machine::{
-    boot::BootFiles,
+    boot::{BootFiles, settings_in_memory},
     cloud_hypervisor, firecracker,
     record::{Accel, KernelKind, Platform},
     store::Held,
@@ -27,12 +27,11 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             };
             firecracker::boot::files(&spec.initrd, &machine.initrd(), config, most).map_err(|e| e.to_string())
         }
-        KernelKind::Micro => Ok(BootFiles {
-            initrd: spec.initrd.clone(),
-            append: config.encode(),
-            sites: None,
-            pod: Vec::new(),
-        }),
+        // A process machine takes it by a descriptor.
+        KernelKind::Micro if spec.platform.is_process() => Ok(BootFiles::new(&spec.initrd, config.encode())),
+        KernelKind::Micro => {
+            settings_in_memory(&spec.initrd, &machine.initrd(), config).map_err(|e| e.to_string())
+        }
         KernelKind::Linux => {
             let workshop = workshop(&spec.linux).map_err(|e| e.to_string())?;
             // Built before the machine was made; here it is only looked up.
@@ -43,12 +42,7 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             let made = linux.initial_ram_disk(&spec.initrd, config, tools.as_deref(), &initrd);
             made.map_err(|e| e.to_string())?;
             let clock = if spec.accel == Some(Accel::Icount) { Clock::Instructions } else { Clock::Host };
-            Ok(BootFiles {
-                initrd,
-                append: linux.command_line(Console::Serial, clock, config),
-                sites: None,
-                pod: Vec::new(),
-            })
+            Ok(BootFiles::new(&initrd, linux.command_line(Console::Serial, clock, config)))
         }
     }
 }

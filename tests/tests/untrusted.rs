@@ -144,6 +144,23 @@ fn nobody_else_reads_what_a_machine_is_told_or_prints() {
     }
 }
 
+/// Every user of the host sees them with ps(1).
+#[test]
+fn arguments_of_the_hosts_processes_hold_nothing_of_the_programs_environment() {
+    let unilith = Unilith::with_guest(&started());
+    for machine in ["microvm", "qemu"] {
+        let words = ["run", "-d", "--name", machine, "--machine", machine, "-e", "PASSWORD=not-for-ps"];
+        unilith.run(&[&words[..], &GUEST].concat()).ok();
+        let state = unilith.inspect(machine)["state"].clone();
+        for which in ["process", "supervisor"] {
+            let pid = state[which]["pid"].as_u64().expect("inspect names the process");
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+            let words = String::from_utf8_lossy(&words);
+            assert!(!words.is_empty() && !words.contains("not-for-ps"), "{words}");
+        }
+    }
+}
+
 #[test]
 fn qemu_has_no_capabilities_a_filter_and_what_its_volumes_need_and_no_more() {
     let unilith = Unilith::with_guest(&started());

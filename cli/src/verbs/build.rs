@@ -130,6 +130,7 @@ fn run_script(spec: &Spec) -> String {
         kernel: Path::new("kernel"),
         initrd: Path::new("root.cpio"),
         append: boot.encode(),
+        settings: None,
         volumes: &spec.volumes,
         disks: spec.drives.iter().map(disk).collect(),
         link: if connection == Connection::None { qemu::Link::None } else { qemu::Link::User(ports) },

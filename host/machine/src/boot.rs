@@ -28,10 +28,18 @@ pub struct BootFiles {
     pub initrd: PathBuf,
     /// The kernel's command line.
     pub append: String,
+    /// What the monitor puts into the machine's memory, to [`api_boot::SETTINGS_ADDRESS`].
+    pub settings: Option<String>,
     /// For process machines: finds the system-call sites of programs that are not in the initial RAM disk.
     pub sites: Option<SiteTables>,
     /// For process machines: the files of containers that join the machine, on a channel each ([`pod_tag`]).
     pub pod: Vec<Forest>,
+}
+
+impl BootFiles {
+    pub fn new(initrd: &Path, append: String) -> BootFiles {
+        BootFiles { initrd: initrd.to_path_buf(), append, settings: None, sites: None, pod: Vec::new() }
+    }
 }
 
 /// The mount tag of the channel to forest `n` of a pod.
@@ -52,7 +60,7 @@ pub fn settings(
 ) -> Result<BootFiles, MachineError> {
     let append = config.encode();
     if append.len() <= most {
-        return Ok(BootFiles { initrd: root.to_path_buf(), append, sites: None, pod: Vec::new() });
+        return Ok(BootFiles::new(root, append));
     }
     let offset =
         append_to_copy(root, own, append.as_bytes()).map_err(MachineError::file("cannot write", own))?;
@@ -61,7 +69,22 @@ pub fn settings(
     let front = BootConfig { status_on_console, more, ..BootConfig::default() }.encode();
     // Nothing is behind the dashes, and Firecracker wants something there or no dashes.
     let append = front.trim_end_matches("--").trim_end().to_string();
-    Ok(BootFiles { initrd: own.to_path_buf(), append, sites: None, pod: Vec::new() })
+    Ok(BootFiles::new(own, append))
+}
+
+/// As [`settings`], for QEMU, whose arguments every user of this computer may read, and the environment may hold passwords: its command
+/// line says where in the machine's memory they are. The machine's random numbers begin with bytes of this computer's.
+pub fn settings_in_memory(root: &Path, own: &Path, config: &BootConfig) -> Result<BootFiles, MachineError> {
+    let mut seed = [0; api_boot::SEED];
+    let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+    let seed = filled.is_ok_and(|bytes| bytes == seed.len()).then_some(seed);
+    let config = BootConfig { seed, ..config.clone() };
+    let text = config.encode();
+    if text.len() as u64 > api_boot::MAX_SETTINGS {
+        return settings(root, own, &config, 0);
+    }
+    let front = BootConfig { settings: Some(text.len() as u64), ..BootConfig::default() }.encode();
+    Ok(BootFiles { settings: Some(text), ..BootFiles::new(root, front) })
 }
 
 /// Where in the copy the text begins.

@@ -164,6 +164,8 @@ fn emulator(
     };
     let (output, output_end) = output.unzip();
     let (mac, mtu) = link.mac_and_mtu(spec);
+    let settings = files.settings.as_deref().map(unlisted).transpose();
+    let settings = settings.map_err(|e| MachineError::Qemu(format!("no memfd: {e}")))?;
     let line = qemu::Line {
         platform: spec.platform,
         accel: spec.accel.unwrap_or(Accel::Tcg),
@@ -174,6 +176,7 @@ fn emulator(
         kernel: &spec.kernel,
         initrd: &files.initrd,
         append: files.append,
+        settings: settings.as_ref().map(AsRawFd::as_raw_fd),
         volumes: &spec.volumes,
         disks: drives.iter().enumerate().map(disk).collect(),
         link: link.for_qemu(),
@@ -193,6 +196,7 @@ fn emulator(
     let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
     inherited
         .extend(line.overlay.iter().flat_map(|overlay| [Some(overlay.socket), overlay.output]).flatten());
+    inherited.extend(line.settings);
     inherited.extend(line.disks.iter().filter_map(|disk| disk.descriptor));
     if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
         inherited.push(fd);

@@ -87,6 +87,8 @@ pub struct Line<'a> {
     pub initrd: &'a Path,
     /// The kernel's command line.
     pub append: String,
+    /// The file that is put to [`api_boot::SETTINGS_ADDRESS`] in the machine's memory, inherited.
+    pub settings: Option<i32>,
     pub volumes: &'a [Mount],
     pub disks: Vec<Disk>,
     pub link: Link,
@@ -148,6 +150,10 @@ impl Line<'_> {
         out.push(escape_commas(self.initrd));
         let mut put = |words: &[&str]| out.extend(words.iter().map(OsString::from));
         put(&["-append", &self.append]);
+        if let Some(fd) = self.settings {
+            let address = api_boot::SETTINGS_ADDRESS;
+            put(&["-device", &format!("loader,file=/proc/self/fd/{fd},addr={address:#x},force-raw=on")]);
+        }
         put(&["-chardev", &chardev("console", &self.console), "-serial", "chardev:console"]);
         put(&["-chardev", &chardev("status", &self.status)]);
         put(&["-device", &format!("isa-debugcon,iobase={:#x},chardev=status", api_boot::STATUS_PORT)]);
@@ -161,7 +167,10 @@ impl Line<'_> {
                 format!("{device}-pci")
             }
         };
-        put(&["-device", &virtio("virtio-rng")]);
+        // Settings in memory have random bytes of this computer's.
+        if self.settings.is_none() {
+            put(&["-device", &virtio("virtio-rng")]);
+        }
         let netdev = match &self.link {
             Link::None => None,
             Link::Tap(fd) => Some(format!("tap,id=net0,fd={fd}")),
@@ -332,7 +341,8 @@ mod tests {
             kernel_kind: KernelKind::Micro,
             kernel: Path::new("/k"),
             initrd: Path::new("/a,b.cpio"),
-            append: "-- /bin/x".into(),
+            append: "settings=300 --".into(),
+            settings: Some(4),
             volumes,
             disks: Vec::new(),
             link: Link::User(vec![publish]),
@@ -355,7 +365,7 @@ mod tests {
         let microvm = text(&line(Platform::Microvm, &[]));
         assert!(microvm.contains("virtio-net-device,netdev=net0,mac=52:55:01:23:45:67"), "{microvm}");
         let q35 = text(&line(Platform::Q35, &[]));
-        assert!(q35.contains("virtio-rng-pci") && q35.contains("-bios qboot.rom"), "{q35}");
+        assert!(q35.contains("virtio-net-pci,netdev=net0") && q35.contains("-bios qboot.rom"), "{q35}");
     }
 
     #[test]

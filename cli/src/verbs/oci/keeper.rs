@@ -41,7 +41,7 @@ use unilith_container::{
 };
 use unilith_machine::{
     MachineError,
-    boot::{self, BootFiles},
+    boot::BootFiles,
     console_log::LogLimits,
     output::Sinks,
     record::{
@@ -562,15 +562,12 @@ impl Prepared {
         }
         let boot = move |held: &Held, config: &api_boot::BootConfig| {
             if !held.spec.platform.is_process() {
-                // A monitor's arguments can be read by everybody, and hold less than a container's settings are.
-                let made = boot::settings(&held.spec.initrd, &held.initrd(), config, 0);
-                return made.map_err(|e| e.to_string());
+                return crate::boot::files(held, config);
             }
             Ok(BootFiles {
-                initrd: held.spec.initrd.clone(),
-                append: config.encode(),
                 sites: Some(sites.clone()),
                 pod: forests.clone(),
+                ..BootFiles::new(&held.spec.initrd, config.encode())
             })
         };
         let mut engine = Engine { output: Some(output), starter };

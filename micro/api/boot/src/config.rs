@@ -4,7 +4,7 @@
 use crate::confinement::decode_filter;
 use crate::{
     CapabilitySets, Confinement, ControlGroup, Disk, Further, Hook, Ids, Ipv4Prefix, Ipv6, MAX_DRIVES,
-    MAX_FURTHER, Rlimit, Tmpfs, Volume, parse_ipv4, show_ipv4,
+    MAX_FURTHER, Rlimit, SEED, Tmpfs, Volume, parse_ipv4, show_ipv4,
 };
 use alloc::{
     format,
@@ -74,6 +74,10 @@ pub struct BootConfig {
     pub status_on_console: bool,
     /// Where in the initial RAM disk further settings are: offset and length in bytes.
     pub more: Option<(u64, u64)>,
+    /// Bytes of further settings that the monitor put to [`SETTINGS_ADDRESS`](crate::SETTINGS_ADDRESS).
+    pub settings: Option<u64>,
+    /// Random bytes of the host's.
+    pub seed: Option<[u8; SEED]>,
     /// The program's path and its arguments.
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
@@ -116,6 +120,17 @@ fn decode(word: &str) -> Option<String> {
         }
     }
     String::from_utf8(out).ok()
+}
+
+fn decode_seed(text: &str) -> Option<[u8; SEED]> {
+    let mut seed = [0; SEED];
+    if text.len() != 2 * SEED || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, at) in seed.iter_mut().zip((0..text.len()).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(seed)
 }
 
 impl BootConfig {
@@ -239,6 +254,12 @@ impl BootConfig {
         }
         if let Some((offset, length)) = self.more {
             put("more", &format!("{offset}:{length}"));
+        }
+        if let Some(length) = self.settings {
+            put("settings", &length.to_string());
+        }
+        if let Some(seed) = self.seed {
+            put("seed", &seed.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
@@ -387,6 +408,11 @@ impl BootConfig {
                 let parts =
                     parts.and_then(|(offset, length)| Some((offset.parse().ok()?, length.parse().ok()?)));
                 self.more = Some(parts.ok_or_else(|| bad(word, "OFFSET:LENGTH"))?);
+            }
+            "settings" => self.settings = Some(number()?),
+            "seed" => {
+                let seed = decode_seed(&value).ok_or_else(|| bad(word, "64 hexadecimal digits"))?;
+                self.seed = Some(seed);
             }
             "stop" => {
                 let signal = value.parse().ok().filter(|n| (1..=64).contains(n));

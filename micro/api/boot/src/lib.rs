@@ -45,6 +45,8 @@
 //! | `cpus` | processors that are used; one where it is not given (a process machine is told by an argument) |
 //! | `status` | `console`: status lines go over the console, as [`PortDecoder`] takes them apart |
 //! | `more` | `OFFSET:LENGTH`: further settings, the program among them, are these bytes of the initial RAM disk, which ends there; for monitors whose command line is short |
+//! | `settings` | LENGTH: further settings, the program among them, are as many bytes of physical memory at [`SETTINGS_ADDRESS`]; for monitors whose arguments everybody may read |
+//! | `seed` | 64 hexadecimal digits: random bytes of the host's, for the machine's generator |
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
 //! | `stderr` | `own`: as plain streams, standard error is marked on the console |
 //!
@@ -98,6 +100,12 @@ pub use status::Status;
 pub const STATUS_PORT: u16 = 0xe9;
 /// The I/O port that ends QEMU (`isa-debug-exit,iobase=0xf4,iosize=0x04`). The exit code travels as [`Status::Exit`].
 pub const EXIT_PORT: u16 = 0xf4;
+/// Where a monitor puts `settings`: memory below 1 MiB that its firmware does not use, on every machine that it makes.
+pub const SETTINGS_ADDRESS: u64 = 0x4_0000;
+/// Most bytes of them.
+pub const MAX_SETTINGS: u64 = 0x4_0000;
+/// Bytes of a seed.
+pub const SEED: usize = 32;
 
 /// Ports of stream sockets (virtio-vsock), on monitors that have no console device with ports. The machine connects to
 /// them, and the host to [`END_PORT`](vsock::END_PORT) alone.

@@ -95,6 +95,8 @@ fn full() -> BootConfig {
         hook_input: "{\"id\": \"x\"}".into(),
         status_on_console: true,
         more: Some((4096, 300)),
+        settings: Some(300),
+        seed: Some(core::array::from_fn(|n| 7 * n as u8)),
         args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
         unknown: Vec::new(),
     }
@@ -119,6 +121,9 @@ fn bad_values_are_named() {
         "groups=1,x --",
         "stop=65 --",
         "published=x --",
+        "more=1 --",
+        "settings=1:2 --",
+        "seed=01 --",
         "caps=1:2:3:4 --",
         "caps=1:2:3:4:5:6 --",
         "caps=1:2:3:4:g --",

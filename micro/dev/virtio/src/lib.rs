@@ -29,10 +29,11 @@ pub mod vsock;
 pub use device::{Device, Kind, discover};
 pub use queue::{Area, Full, Queue, Used};
 
+use abi::Errno;
 use alloc::vec::Vec;
 
-/// Finds all devices and starts those that need nobody else: entropy and 9p. Answers the rest, for the kernel image to
-/// give to the drivers it has.
+/// Finds all devices and starts that which needs nobody else: entropy. Those of 9p wait for [`ninep::start`]. Answers the rest,
+/// for the kernel image to give to the drivers it has.
 pub fn start() -> Vec<Device> {
     let mut rest = Vec::new();
     for device in discover() {
@@ -40,17 +41,24 @@ pub fn start() -> Vec<Device> {
         let started = match kind {
             Kind::ENTROPY => entropy::start(device),
             #[cfg(feature = "ninep")]
-            Kind::NINEP => ninep::start(device).map(|_| ()),
+            Kind::NINEP => {
+                ninep::found(device);
+                Ok(())
+            }
             _ => {
                 rest.push(device);
                 Ok(())
             }
         };
         if let Err(e) = started {
-            log::error!("virtio: a device of kind {} does not start: {e:?}", kind.0);
+            does_not_start(kind, e);
         }
     }
     rest
+}
+
+fn does_not_start(kind: Kind, why: Errno) {
+    log::error!("virtio: a device of kind {} does not start: {why:?}", kind.0);
 }
 
 /// Feature bits of every device (virtio 1.2, 6).

@@ -2,7 +2,7 @@
 //! The 9p transport (virtio 1.2, 5.9): requests and replies over one queue, many in flight. What is in them is the 9p
 //! client's business.
 
-use crate::{Area, Device, Queue, feature};
+use crate::{Area, Device, Kind, Queue, feature};
 use abi::{Result, errno::EINVAL, errno::EIO};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -48,9 +48,15 @@ pub struct Channel {
 }
 
 static CHANNELS: SpinLock<Vec<Arc<Channel>>> = SpinLock::new(Vec::new());
+/// Devices that are not started: each takes some thirty accesses, of which each costs an exit to the monitor, and memory for its queue.
+static FOUND: SpinLock<Vec<Device>> = SpinLock::new(Vec::new());
 
-/// Starts the device.
-pub fn start(device: Device) -> Result<Arc<Channel>> {
+/// There is a device. It is started by [`start`].
+pub(crate) fn found(device: Device) {
+    FOUND.lock().push(device);
+}
+
+fn begin(device: Device) -> Result<Arc<Channel>> {
     let features = device.begin(feature::EVENT_IDX | F_MOUNT_TAG)?;
     if features & F_MOUNT_TAG == 0 {
         return Err(EINVAL);
@@ -68,9 +74,13 @@ pub fn start(device: Device) -> Result<Arc<Channel>> {
     Ok(channel)
 }
 
-/// All channels there are.
-pub fn channels() -> Vec<Arc<Channel>> {
-    CHANNELS.lock().clone()
+/// Starts the devices that were not started until now. Answers them.
+pub fn start() -> Vec<Arc<Channel>> {
+    let found = core::mem::take(&mut *FOUND.lock());
+    let started = found.into_iter().map(begin);
+    let started =
+        started.filter_map(|channel| channel.inspect_err(|e| crate::does_not_start(Kind::NINEP, *e)).ok());
+    started.collect()
 }
 
 fn poll() {

@@ -66,9 +66,26 @@ pub fn register(tag: &str, transport: Arc<dyn Transport>) {
     EXPORTS.lock().push((tag.into(), transport));
 }
 
+/// Who registers exports only when one is looked for.
+static LATER: SpinLock<Option<fn()>> = SpinLock::new(None);
+
+/// `registers` is called when somebody looks for an export that is not known, and registers none twice: a device that tells its tag only
+/// when it is started need not be started before. It does not wait.
+pub fn register_later(registers: fn()) {
+    *LATER.lock() = Some(registers);
+}
+
 /// The export with this mount tag.
 pub fn find(tag: &str) -> Option<Arc<dyn Transport>> {
-    EXPORTS.lock().iter().find(|(known, _)| known == tag).map(|(_, transport)| transport.clone())
+    let known =
+        || EXPORTS.lock().iter().find(|(known, _)| known == tag).map(|(_, transport)| transport.clone());
+    known().or_else(|| {
+        // Held meanwhile: whoever else looks for one finds it afterwards.
+        if let Some(registers) = &mut *LATER.lock() {
+            registers();
+        }
+        known()
+    })
 }
 
 #[cfg(test)]

@@ -92,9 +92,11 @@ pub fn devices() -> Devices {
     #[cfg(feature = "xen")]
     xen::start();
     #[cfg(feature = "volumes")]
-    for channel in virtio::ninep::channels() {
-        ninep::register(channel.tag(), Arc::new(Export(channel.clone())));
-    }
+    ninep::register_later(|| {
+        for channel in virtio::ninep::start() {
+            ninep::register(channel.tag(), Arc::new(Export(channel.clone())));
+        }
+    });
     #[cfg(feature = "vsock")]
     if let Some(index) = devices.0.iter().position(|d| d.kind() == Kind::SOCKET) {
         stream::found(devices.0.remove(index));

@@ -9,10 +9,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_boot::SETTINGS_ADDRESS;
 use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use plat_x86::crash;
+use plat_x86::{crash, entropy};
 
 /// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
 #[unsafe(no_mangle)]
@@ -42,6 +43,9 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
         Ok(config) => config,
         Err(reason) => crash::fail(&reason),
     };
+    if let Some(seed) = config.seed {
+        entropy::add_entropy(&seed);
+    }
     clock::finish();
     clock::set_wall_clock(config.epoch_ns);
     upcall::unilith_kernel_main(Boot {
@@ -52,7 +56,7 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     })
 }
 
-/// What the command line says, and the settings in the initial RAM disk that it names, which are cut off.
+/// What the command line says, and the settings that it names, in memory or in the initial RAM disk, from which they are cut off.
 fn settings(machine: &mut pvh::Machine) -> Result<BootConfig, String> {
     let text = |bytes, what: &str| core::str::from_utf8(bytes).map_err(|_| format!("{what}: not UTF-8"));
     let decode = |line: &str| BootConfig::decode(line).map_err(|e| format!("{e}"));
@@ -68,6 +72,14 @@ fn settings(machine: &mut pvh::Machine) -> Result<BootConfig, String> {
     let config = decode(&line)?;
     if config.status_on_console {
         power::report_on_console();
+    }
+    if let Some(length) = config.settings {
+        if length != machine.settings.len() as u64 || length == 0 {
+            return Err(format!(
+                "boot command line: no monitor put {length} bytes of settings to {SETTINGS_ADDRESS:#x}"
+            ));
+        }
+        return decode(text(machine.settings, "settings in memory")?);
     }
     let Some((offset, length)) = config.more else { return Ok(config) };
     let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());

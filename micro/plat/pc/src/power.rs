@@ -2,7 +2,7 @@
 //! The status port, or what takes its place, and the end of the machine.
 
 use crate::serial::{self, unilith_machine_write_raw};
-use crate::x86::{inb, outb, outl, outw};
+use crate::x86::{inb, outb, outl, outw, write_bytes};
 use crate::xen;
 use api_boot::{EXIT_PORT, STATUS_PORT, Status};
 use core::arch::asm;
@@ -82,12 +82,8 @@ pub fn report_on_console() {
 fn unilith_plat_status_write(bytes: &[u8]) {
     match listener() {
         ON_CONSOLE => serial::write_status(bytes),
-        ON_PORT => {
-            for byte in bytes {
-                // SAFETY: the status port has no other effect than that the host reads the byte.
-                unsafe { outb(STATUS_PORT, *byte) };
-            }
-        }
+        // SAFETY: the status port has no other effect than that the host reads the bytes.
+        ON_PORT => unsafe { write_bytes(STATUS_PORT, bytes) },
         _ => unilith_machine_write_raw(bytes.strip_prefix(b"log ").unwrap_or(bytes)),
     }
 }

@@ -2,6 +2,7 @@
 //! Reads the PVH start information.
 
 use crate::{physical_to_virtual, ranges::Ranges};
+use api_boot::{MAX_SETTINGS, SETTINGS_ADDRESS};
 use core::mem::size_of;
 use pvh::{MAGIC, MapEntry, Module, RAM, StartInfo};
 
@@ -13,6 +14,8 @@ const MAP_MAX: u32 = 128;
 /// What the start information says.
 pub struct Machine {
     pub command_line: &'static [u8],
+    /// What the monitor put to [`SETTINGS_ADDRESS`], if the command line says so; nothing on a computer of its own.
+    pub settings: &'static [u8],
     pub initrd: &'static [u8],
     pub initrd_physical: u64,
     /// Free memory: without what firmware may have below 1 MiB, and without what the start information itself uses.
@@ -35,6 +38,16 @@ pub const START_BYTES: usize = 0x2000;
 /// as much) nor where tables of processors are searched at its end.
 const BASE_MEMORY: core::ops::Range<u64> = 0x1_0000..0x9_0000;
 const _: () = assert!(START_PAGES.end <= BASE_MEMORY.start);
+const _: () =
+    assert!(BASE_MEMORY.start <= SETTINGS_ADDRESS && SETTINGS_ADDRESS + MAX_SETTINGS <= BASE_MEMORY.end);
+
+/// How many bytes of settings are in memory, by a command line that nobody has decoded yet: they are no free memory.
+fn settings_length(command_line: &[u8]) -> Option<usize> {
+    let words = command_line.split(u8::is_ascii_whitespace).take_while(|word| *word != b"--");
+    let text = words.filter_map(|word| word.strip_prefix(b"settings=")).last()?;
+    let length: u64 = core::str::from_utf8(text).ok()?.parse().ok()?;
+    (length <= MAX_SETTINGS).then_some(length as usize)
+}
 
 /// Reads a structure the boot loader left.
 ///
@@ -141,7 +154,40 @@ pub unsafe fn read_machine(physical: u64, is_guest: bool) -> Result<Machine, &'s
             command_line = core::slice::from_raw_parts(start, length);
             free.remove(info.command_line, info.command_line + length as u64);
         }
+        let settings: &[u8] = match settings_length(command_line) {
+            Some(length) if is_guest => {
+                free.remove(SETTINGS_ADDRESS, SETTINGS_ADDRESS + length as u64);
+                core::slice::from_raw_parts(physical_to_virtual(SETTINGS_ADDRESS), length)
+            }
+            _ => &[],
+        };
         let acpi_root = info.rsdp;
-        Ok(Machine { command_line, initrd, initrd_physical, free, memory, acpi_root, has_start_pages })
+        Ok(Machine {
+            command_line,
+            settings,
+            initrd,
+            initrd_physical,
+            free,
+            memory,
+            acpi_root,
+            has_start_pages,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_those_of_the_command_line_and_not_of_the_program() {
+        assert_eq!(settings_length(b"log=info settings=300 --"), Some(300));
+        assert_eq!(settings_length(b"settings=300"), Some(300));
+        assert_eq!(settings_length(b"-- /bin/x settings=300"), None);
+        assert_eq!(settings_length(b"settings=x --"), None);
+        let (most, more) =
+            (std::format!("settings={MAX_SETTINGS}"), std::format!("settings={}", MAX_SETTINGS + 1));
+        assert_eq!(settings_length(most.as_bytes()), Some(MAX_SETTINGS as usize));
+        assert_eq!(settings_length(more.as_bytes()), None);
     }
 }

@@ -140,7 +140,7 @@ fn devices() -> ! {
     for device in &rest {
         say!("device of kind {}", device.kind().0);
     }
-    if let Some(channel) = virtio::ninep::channels().into_iter().find(|c| c.tag() == "v0") {
+    if let Some(channel) = virtio::ninep::start().into_iter().find(|c| c.tag() == "v0") {
         // Tversion (100), NOTAG, msize 8192, "9P2000.L"
         let request = *b"\x15\0\0\0\x64\xff\xff\0\x20\0\0\x08\x009P2000.L";
         for _ in 0..3 {
