@@ -46,9 +46,7 @@ fn boots(unilith: &Unilith, number: usize, row: &Row) {
     let has = |part: &str| symbols.lines().any(|line| line.contains(part));
     for alloc in ["tlsf", "buddy", "mimalloc", "tiny", "region"] {
         let is_chosen = ["alloc", "alloc.net"].iter().any(|key| value(row, key) == alloc);
-        // Of one that only moves a pointer all may be in those who call it, without a name of its own.
-        let may_be_nameless = is_chosen && alloc == "region";
-        assert!(may_be_nameless || has(&format!("alloc_{alloc}::")) == is_chosen, "{name}: {alloc}");
+        assert_eq!(has(&format!("alloc_{alloc}::")), is_chosen, "{name}: {alloc}");
     }
     for (part, key, chosen) in [
         ("alloc_checked::", "heap-check", "on"),
