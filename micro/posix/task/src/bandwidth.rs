@@ -28,7 +28,7 @@ const STRAYS_NS: u64 = 4_000_000;
 /// What `cpu.stat` tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which the group ran.
+    /// Periods in which the group ran, or would have.
     pub periods: u64,
     /// Those in which its quota was used up.
     pub throttled: u64,
@@ -69,7 +69,10 @@ impl Account {
         if is_new {
             let passed = (now - self.ends) / self.period + 1;
             self.ends = self.ends.saturating_add(self.period.saturating_mul(passed));
-            counts.periods += u64::from(used > self.began_at);
+            // A group that waits for its quota waits through all of them.
+            let waited = if self.is_throttled() { passed } else { u64::from(used > self.began_at) };
+            counts.periods += waited;
+            counts.throttled += waited.saturating_sub(1);
             self.began_at = used;
             // What was used too much is still to be made up for; what was not used is lost.
             let granted = self.most.min(used).saturating_add(self.quota.saturating_mul(passed));
@@ -221,10 +224,24 @@ mod tests {
         assert!(account.is_throttled());
         account.look(57 * MS, 1200 * MS, 1, &mut counts);
         assert_eq!((account.is_throttled(), account.most - 57 * MS), (false, 10 * MS));
-        assert_eq!((counts.periods, counts.throttled), (1, 2));
+        assert_eq!((counts.periods, counts.throttled), (2, 2));
         // Ten periods of nothing are worth one.
         account.look(57 * MS, 2200 * MS, 1, &mut counts);
         assert_eq!(account.most - 57 * MS, 20 * MS);
+        assert_eq!((counts.periods, counts.throttled), (2, 2));
+    }
+
+    #[test]
+    fn periods_in_which_a_group_only_waits_are_counted_whoever_looks_late() {
+        let (mut account, mut counts) = (account(), Throttling::default());
+        // 90 ms instead of 20, and nobody looks for three periods.
+        account.look(97 * MS, 1090 * MS, 1, &mut counts);
+        account.look(97 * MS, 1310 * MS, 1, &mut counts);
+        assert!(account.is_throttled());
+        assert_eq!((counts.periods, counts.throttled), (3, 4));
+        account.look(97 * MS, 1500 * MS, 1, &mut counts);
+        assert!(!account.is_throttled());
+        assert_eq!((counts.periods, counts.throttled, counts.throttled_ns), (5, 5, 410 * MS));
     }
 
     #[test]
