@@ -175,6 +175,8 @@ fn gunicorn(unilith: &Unilith, flags: &[&str]) {
     ];
     let program = ["/usr/bin/gunicorn", "debian:gunicorn", "--", "-w", "2", "-b", "0.0.0.0:8000", "app:app"];
     let machine = unilith.start(&[flags, &words, &program].concat());
+    // `run` does not wait for ever for a server that takes its time.
+    wait_until("gunicorn answers", || get(&machine, 8000, "/").code == Some(0));
     let worker =
         || get(&machine, 8000, "/").ok().out.strip_prefix("worker ").and_then(|n| n.parse::<u32>().ok());
     let first = worker().expect("a worker's number");
