@@ -223,6 +223,7 @@ fn threads_are_who_they_are_and_sockets_tell_it_as_on_linux() {
 #[test]
 fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
     passes("likeness_suites.c", "all likeness tests of suites passed");
+    passes("likeness_systemd.c", "all likeness tests of systemd passed");
 }
 
 #[test]

@@ -222,6 +222,8 @@ pub struct Container {
     pub hostname: Option<String>,
     pub binds: Vec<Bind>,
     pub scratch: Vec<Scratch>,
+    /// File systems of the machine's kernel that are not to be written to.
+    read_only_kernel: Vec<String>,
     pub network: Network,
     pub namespaces: Namespaces,
     pub users: Users,
@@ -313,6 +315,7 @@ impl Container {
             hostname: spec.hostname().clone(),
             binds: Vec::new(),
             scratch: Vec::new(),
+            read_only_kernel: Vec::new(),
             network: Network::Host,
             namespaces: Namespaces::default(),
             users: Users::default(),
@@ -337,7 +340,7 @@ impl Container {
         if let Some(name) = spec.domainname() {
             container.confinement.set_domain_name(name)?;
         }
-        container.add_read_only_scratch();
+        container.add_read_only_mounts();
         match container.choice("pod") {
             None | Some(SEPARATE) => {}
             Some(other) => return Err(format!("annotation unilith.pod={other}: there is {SEPARATE} only")),
@@ -371,6 +374,10 @@ impl Container {
         }
         let own = ["/proc", "/sys", "/dev/pts", SHARED_MEMORY, "/dev/mqueue"];
         if own.iter().any(|own| destination.starts_with(own)) || destination == Path::new("/dev") {
+            // What is written to devices is not theirs to refuse.
+            if has("ro") && own.iter().any(|own| destination == Path::new(own)) {
+                self.read_only_kernel.push(destination.to_string_lossy().into_owned());
+            }
             return Ok(());
         }
         match kind {
@@ -408,8 +415,9 @@ impl Container {
         Ok(())
     }
 
-    /// A file system in the machine's memory is made read-only as the paths of `linux.readonlyPaths` are.
-    fn add_read_only_scratch(&mut self) {
+    /// A file system in the machine's memory, or one of its kernel's, is made read-only as the paths of `linux.readonlyPaths` are.
+    fn add_read_only_mounts(&mut self) {
+        self.confinement.read_only.append(&mut self.read_only_kernel);
         let places = self.scratch.iter().filter(|scratch| scratch.read_only && scratch.is_in_memory());
         let places = places.map(|scratch| scratch.destination.to_string_lossy().into_owned());
         self.confinement.read_only.extend(places);

@@ -116,11 +116,13 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     mount_from(&namespace, "/dev", dev.clone(), devices, MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
     mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
-    let shm = match boot.config.tmpfs.iter().find(|wanted| wanted.path == SHARED_MEMORY) {
-        Some(wanted) => memory_root(wanted, limit)?,
-        None => ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)),
+    let (shm, flags) = match boot.config.tmpfs.iter().find(|wanted| wanted.path == SHARED_MEMORY) {
+        Some(wanted) => (memory_root(wanted, limit)?, flags_in_memory(wanted)),
+        None => {
+            let root: Arc<dyn Inode> = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
+            (root, MountFlags(MountFlags::NOSUID | MountFlags::NODEV))
+        }
     };
-    let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
     mount_from(&namespace, SHARED_MEMORY, shm, memory, flags)?;
     if is_container {
         mount_queues(&namespace, &ipc::first())?;
@@ -175,9 +177,12 @@ fn memory_root(wanted: &Tmpfs, most: u64) -> Told<Arc<dyn Inode>> {
 }
 
 fn mount_memory(namespace: &Namespace, wanted: &Tmpfs, most: u64) -> Told<()> {
+    mount(namespace, &wanted.path, memory_root(wanted, most)?, "tmpfs", flags_in_memory(wanted))
+}
+
+fn flags_in_memory(wanted: &Tmpfs) -> MountFlags {
     let noexec = if wanted.exec { 0 } else { MountFlags::NOEXEC };
-    let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | noexec);
-    mount(namespace, &wanted.path, memory_root(wanted, most)?, "tmpfs", flags)
+    MountFlags(MountFlags::NOSUID | MountFlags::NODEV | noexec)
 }
 
 /// A tree of the host, and where it is in a container's.
@@ -250,19 +255,20 @@ fn fill_container_tree(
         let tree = of.root().topmost();
         let found = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
         let found = found.map_err(|e| format!("{path} of the machine: {e:?}"))?;
-        let inode = match path {
+        let as_there = found.mount().flags();
+        let (inode, flags): (Arc<dyn Inode>, MountFlags) = match path {
             "/proc" if *views.pids != PidNamespace::FIRST => {
-                proc::proc(files::new_device(), views.pids, Default::default())
+                (proc::proc(files::new_device(), views.pids, Default::default()), as_there)
             }
             SHARED_MEMORY if views.has_own_ipc => {
                 match trees.iter().filter_map(in_memory).find(|wanted| wanted.path == SHARED_MEMORY) {
-                    Some(wanted) => memory_root(&wanted, limit)?,
-                    None => ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)),
+                    Some(wanted) => (memory_root(&wanted, limit)?, flags_in_memory(&wanted)),
+                    None => (ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)), as_there),
                 }
             }
-            _ => found.inode().clone(),
+            _ => (found.inode().clone(), as_there),
         };
-        mount_from(namespace, path, inode, file_system, found.mount().flags())?;
+        mount_from(namespace, path, inode, file_system, flags)?;
     }
     mount_queues(namespace, views.ipc)?;
     if let Some(is_read_only) = views.group_files {

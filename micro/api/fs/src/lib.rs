@@ -240,6 +240,18 @@ pub trait File: Any + Send + Sync {
         "[file]"
     }
 
+    /// The number by which statfs(2) tells the file system of a file without a place in the tree.
+    fn file_system(&self) -> Result<u64> {
+        const PIPEFS_MAGIC: u64 = 0x5049_5045;
+        const SOCKFS_MAGIC: u64 = 0x534f_434b;
+        const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
+        Ok(match self.stat()?.kind {
+            FileType::Fifo => PIPEFS_MAGIC,
+            FileType::Socket => SOCKFS_MAGIC,
+            _ => ANON_INODE_FS_MAGIC,
+        })
+    }
+
     /// True when the file has positions: lseek, pread and pwrite work. Otherwise they answer ESPIPE.
     fn is_seekable(&self) -> bool {
         false

@@ -46,8 +46,9 @@ fn stat_at(dirfd: i32, path: &[u8], flags: u32) -> Result<(Stat, u32, bool)> {
         }
         if dirfd != AT_FDCWD {
             let description = files::current().descriptors.get_any(dirfd)?;
-            let mount = description.place().map_or(0, |place| place.mount().id());
-            return Ok((description.file().stat()?, mount, false));
+            let place = description.place();
+            let mount = place.map_or(0, |place| place.mount().id());
+            return Ok((description.file().stat()?, mount, place.is_some_and(is_mount_root)));
         }
     }
     let dentry = if path.is_empty() {
@@ -55,8 +56,11 @@ fn stat_at(dirfd: i32, path: &[u8], flags: u32) -> Result<(Stat, u32, bool)> {
     } else {
         lookup_at(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0)?
     };
-    let is_root = dentry.parent().is_none() && !dentry.is_unlinked();
-    Ok((dentry.inode().stat()?, dentry.mount().id(), is_root))
+    Ok((dentry.inode().stat()?, dentry.mount().id(), is_mount_root(&dentry)))
+}
+
+fn is_mount_root(place: &Arc<Dentry>) -> bool {
+    place.parent().is_none() && !place.is_unlinked()
 }
 
 /// `struct stat` of x86-64, as 18 words.
@@ -227,15 +231,9 @@ pub fn fstatfs(call: &mut Call<'_>) -> Result<usize> {
     match description.place() {
         Some(place) => answer_fs(place, call.ptr(1)),
         None => {
-            /// PIPEFS_MAGIC, SOCKFS_MAGIC and ANON_INODE_FS_MAGIC.
-            const MAGIC: [u64; 3] = [0x5049_5045, 0x534f_434b, 0x0904_1934];
-            let kind = match description.file().stat()?.kind {
-                FileType::Fifo => 0,
-                FileType::Socket => 1,
-                _ => 2,
-            };
             let mut out = [0; 15];
-            (out[0], out[1], out[8], out[9]) = (MAGIC[kind], 4096, 255, 4096);
+            (out[0], out[1], out[8], out[9]) = (description.file().file_system()?, 4096, 255, 4096);
+            out[10] = ST_VALID;
             call.ptr::<[u64; 15]>(1).write(out)?;
             Ok(0)
         }

@@ -8,11 +8,9 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Unnamed};
 use core::any::Any;
-use mqueue::{Queue, QueueFile};
+use mqueue::{MQUEUE_MAGIC, Queue, QueueFile};
 use task::ipc::Ipc;
 
-/// `f_type` of statfs(2).
-const MQUEUE_MAGIC: u64 = 0x1980_0202;
 /// Linux counts so many bytes of the directory for each name, and for `.` and `..`.
 const ENTRY_SIZE: u64 = 20;
 const ROOT: u64 = 1;

@@ -27,6 +27,9 @@ impl QueueFile {
     }
 }
 
+/// The number of the queues' file system (statfs(2)).
+pub const MQUEUE_MAGIC: u64 = 0x1980_0202;
+
 impl File for QueueFile {
     /// What Linux shows of the queue: bytes in it, and who is to be notified how.
     fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
@@ -43,6 +46,10 @@ impl File for QueueFile {
 
     fn stat(&self) -> Result<Stat> {
         Ok(self.0.stat())
+    }
+
+    fn file_system(&self) -> Result<u64> {
+        Ok(MQUEUE_MAGIC)
     }
 
     fn poll(&self) -> Events {

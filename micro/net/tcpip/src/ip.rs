@@ -429,6 +429,11 @@ impl Ip {
 
     /// The way by that interface, where it is not 0.
     pub fn route_by(&self, source: Option<Ipv4Addr>, destination: Ipv4Addr, interface: u32) -> Result<Route> {
+        // What is for all on the loopback needs no route.
+        if interface == LOOPBACK && (destination.is_multicast() || destination.is_broadcast()) {
+            let own = || self.configuration.map_or(Ipv4Addr::UNSPECIFIED, |own| own.address);
+            return Ok(Route::looped(&self.lo, source.unwrap_or_else(own), destination));
+        }
         #[cfg(feature = "interfaces")]
         if let Some(interfaces) = &self.interfaces
             && interface > LOOPBACK

@@ -316,7 +316,7 @@ impl Raw {
         }
         let bound = ip.speaking(socket.local);
         let to = Ip::destination(to, bound);
-        let route = ip.route_from(socket.multicast.source_to(to).or(bound), to)?;
+        let route = ip.route_by(socket.multicast.source_to(to).or(bound), to, choice.interface)?;
         if ip.is_broadcast(to) && !socket.broadcast {
             return Err(EACCES);
         }

@@ -72,6 +72,8 @@ pub struct Choice {
     pub ttl: Option<u8>,
     pub tos: Option<u8>,
     pub source: Option<Ipv4Addr>,
+    /// The interface that it leaves by; 0: that of its route.
+    pub interface: u32,
     /// UDP_SEGMENT: bytes in each datagram.
     pub segment: Option<usize>,
 }
@@ -423,7 +425,7 @@ impl Udp {
         }
         let own = socket.own(ip);
         let destination = Ip::destination(*to.ip(), own);
-        let route = ip.route_from(socket.source_to(own, destination), destination)?;
+        let route = ip.route_by(socket.source_to(own, destination), destination, choice.interface)?;
         // Of a peer connect(2) asked that.
         if is_named && !socket.broadcast && ip.is_broadcast(destination) {
             return Err(EACCES);
@@ -450,7 +452,11 @@ impl Udp {
         room[wire::UDP..].copy_from_slice(bytes);
         ip.counters.udp.out_datagrams += 1;
         ip.hear_too(loops, &route, &header, &head);
-        ip.send_datagram(now, &header, head, Some(wire::UDP_CHECKSUM));
+        match choice.interface {
+            // The source may be another one than the route was asked for with.
+            0 => ip.send_datagram(now, &header, head, Some(wire::UDP_CHECKSUM)),
+            _ => ip.send_datagram_by(now, &route, &header, head, Some(wire::UDP_CHECKSUM)),
+        }
         Ok(())
     }
 

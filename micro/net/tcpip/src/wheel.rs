@@ -20,6 +20,8 @@ pub struct Wheel<K> {
     /// The tick that was expired last.
     tick: u64,
     slots: Vec<SegmentedVec<(u64, K)>>,
+    /// The earliest tick in each slot.
+    earliest: Vec<u64>,
     /// One bit for each slot that is not empty.
     occupied: [u64; LEVELS],
     /// The answer of [`Wheel::next_ns`]: it is asked for far more often than it changes.
@@ -29,7 +31,8 @@ pub struct Wheel<K> {
 impl<K: Copy> Wheel<K> {
     pub fn new(now_ns: u64) -> Self {
         let slots = (0..LEVELS * SLOTS).map(|_| SegmentedVec::new()).collect();
-        Wheel { tick: now_ns / TICK_NS, slots, occupied: [0; LEVELS], next_ns: None }
+        let earliest = alloc::vec![u64::MAX; LEVELS * SLOTS];
+        Wheel { tick: now_ns / TICK_NS, slots, earliest, occupied: [0; LEVELS], next_ns: None }
     }
 
     /// The tick at which a deadline counts as passed: never before it.
@@ -53,35 +56,39 @@ impl<K: Copy> Wheel<K> {
         let level = ((63 - differing.leading_zeros()) / BITS) as usize;
         let level = level.min(LEVELS - 1);
         let slot = (tick >> (BITS * level as u32)) as usize % SLOTS;
-        if self.slots[level * SLOTS + slot].push((tick, key)).is_err() {
+        let index = level * SLOTS + slot;
+        if self.slots[index].push((tick, key)).is_err() {
             return false;
         }
+        let is_alone = self.occupied[level] >> slot & 1 == 0;
+        self.earliest[index] = if is_alone { tick } else { self.earliest[index].min(tick) };
         self.occupied[level] |= 1 << slot;
         true
     }
 
-    /// When [`Wheel::expire`] has something to do next, in nanoseconds; at or before the first timer.
+    /// The time of the first timer, in nanoseconds: nobody need be woken for [`Wheel::expire`] to move timers from one level to another.
     pub fn next_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
-    fn find_next_ns(&self) -> Option<u64> {
-        let mut next = None;
-        for level in 0..LEVELS {
-            if self.occupied[level] == 0 {
-                continue;
-            }
+    /// The first occupied slot of each level behind the present position, going round: the tick at which it begins, and its place.
+    fn first_slots(&self) -> impl Iterator<Item = (u64, usize)> {
+        (0..LEVELS).filter(|level| self.occupied[*level] != 0).map(|level| {
             let shift = BITS * level as u32;
             let position = (self.tick >> shift) as u32 % SLOTS as u32;
-            // The distance to the first occupied slot behind the present position, going round.
-            let distance = match self.occupied[level].rotate_right(position + 1).trailing_zeros() + 1 {
-                65.. => continue,
-                distance => u64::from(distance),
-            };
-            let tick = ((self.tick >> shift) + distance) << shift;
-            next = Some(next.map_or(tick, |n: u64| n.min(tick)));
-        }
-        next.map(|tick| tick * TICK_NS)
+            let distance = self.occupied[level].rotate_right(position + 1).trailing_zeros() + 1;
+            let place = (self.tick >> shift) + u64::from(distance);
+            (place << shift, level * SLOTS + place as usize % SLOTS)
+        })
+    }
+
+    /// The tick at which there is something to do next: timers fire, or are moved to the level below.
+    fn next_step(&self) -> Option<u64> {
+        self.first_slots().map(|(tick, _)| tick).min()
+    }
+
+    fn find_next_ns(&self) -> Option<u64> {
+        self.first_slots().map(|(_, index)| self.earliest[index] * TICK_NS).min()
     }
 
     /// Moves on to `now` and appends what fired, with the tick it was set for. Where `fired` finds no memory the wheel stays
@@ -90,7 +97,7 @@ impl<K: Copy> Wheel<K> {
         let now = now_ns / TICK_NS;
         while self.tick < now {
             // Jump to the next tick at which anything happens.
-            let next = self.find_next_ns().map_or(now, |ns| ns / TICK_NS).min(now);
+            let next = self.next_step().unwrap_or(now).min(now);
             self.tick = next;
             for level in (1..LEVELS).rev() {
                 let shift = BITS * level as u32;
@@ -177,7 +184,7 @@ mod tests {
             }
             seen.sort_unstable();
             steps += 1;
-            assert!(steps < 200);
+            assert!(steps <= ticks.len(), "woken for nothing");
         }
         assert_eq!(seen, (0..ticks.len()).collect::<Vec<_>>());
     }

@@ -34,6 +34,7 @@ pub struct Entered {
 
 /// The file system of such files where they are bound.
 pub const NSFS: &str = "nsfs";
+const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 const NS_GET_USERNS: u32 = 0xb701;
 
@@ -207,6 +208,10 @@ impl File for NamespaceFile {
         let mut stat = Stat::new(FileType::Regular, 0o444);
         stat.inode = self.inode();
         Ok(stat)
+    }
+
+    fn file_system(&self) -> Result<u64> {
+        Ok(NSFS_MAGIC)
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {

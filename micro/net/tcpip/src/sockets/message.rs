@@ -64,6 +64,8 @@ fn of_ip(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
                 return Err(EINVAL);
             }
             choice.source = Some(source).filter(|source| !source.is_unspecified());
+            let [a, b, c, d, ..] = data;
+            choice.interface = u32::from_ne_bytes([a, b, c, d]);
         }
         // No options are put into headers.
         linux::IP_RETOPTS if data.is_empty() => {}

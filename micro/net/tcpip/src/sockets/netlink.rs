@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; NETLINK_SOCK_DIAG ([`diagnosis`]); and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
+//! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; NETLINK_SOCK_DIAG ([`diagnosis`]); NETLINK_GENERIC
+//! ([`generic`]); and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
 //! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Of changes the loopback takes addresses; others are
 //! refused with EPERM, anything else with EOPNOTSUPP, both as netlink errors.
 
@@ -7,6 +8,7 @@ mod answer;
 #[cfg(feature = "interfaces")]
 mod change;
 mod diagnosis;
+mod generic;
 #[cfg(feature = "ipv6")]
 mod ipv6;
 #[cfg(not(feature = "interfaces"))]
@@ -87,6 +89,7 @@ const REPLY_OVERHEAD: usize = 64;
 const NETLINK_ROUTE: u32 = 0;
 const NETLINK_SOCK_DIAG: u32 = 4;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
+const NETLINK_GENERIC: u32 = 16;
 const NETLINK_ADD_MEMBERSHIP: u32 = 1;
 const NETLINK_DROP_MEMBERSHIP: u32 = 2;
 const NETLINK_LIST_MEMBERSHIPS: u32 = 9;
@@ -174,7 +177,7 @@ impl Family for Netlink {
             return Err(ESOCKTNOSUPPORT);
         }
         let is_there = match protocol {
-            NETLINK_ROUTE | NETLINK_KOBJECT_UEVENT => true,
+            NETLINK_ROUTE | NETLINK_KOBJECT_UEVENT | NETLINK_GENERIC => true,
             NETLINK_SOCK_DIAG => api_socket::diagnosis().is_some(),
             _ => false,
         };
@@ -387,7 +390,7 @@ impl Socket for NetlinkSocket {
             Some(_) => return Err(if by_administrator { ECONNREFUSED } else { EPERM }),
         }
         self.is_bound.store(true, Ordering::Relaxed);
-        if !matches!(self.protocol, NETLINK_ROUTE | NETLINK_SOCK_DIAG) {
+        if self.protocol == NETLINK_KOBJECT_UEVENT {
             // Nobody listens in the kernel.
             return Err(ECONNREFUSED);
         }
@@ -407,6 +410,7 @@ impl Socket for NetlinkSocket {
             }
             match self.protocol {
                 NETLINK_SOCK_DIAG => self.diagnose(&rest[..length])?,
+                NETLINK_GENERIC => self.answer_generic(&rest[..length])?,
                 _ => self.answer(&rest[..length], caller)?,
             }
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];

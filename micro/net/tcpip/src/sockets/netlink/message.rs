@@ -39,6 +39,15 @@ impl Message {
             .put(&port.to_ne_bytes())
     }
 
+    /// Attributes without a header, for [`Message::finish_part`].
+    pub fn empty() -> Message {
+        Message(Ok(Vec::new()))
+    }
+
+    pub fn finish_part(self) -> Result<Vec<u8>> {
+        self.0
+    }
+
     pub fn put(mut self, bytes: &[u8]) -> Message {
         if let Ok(so_far) = &mut self.0
             && let Err(error) = append(so_far, bytes)
