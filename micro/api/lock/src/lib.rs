@@ -10,6 +10,8 @@
 //! - On one processor, and on several of which one at a time is in the kernel (`api-plat`), a lock that is already held is
 //!   therefore a bug of the kernel, not contention. The lock then costs one plain store each way and reports the bug
 //!   instead of hanging.
+//! - A lock that is held by a thread that blocks is such a bug for whoever comes next, at another time and place. With the feature
+//!   `count`, of kernels for tests, the thread that blocks is reported ([`blocks`]).
 //! - With the feature `smp` it is a real spin lock, and on the host (where code unwinds), whose tests have threads.
 #![no_std]
 
@@ -80,6 +82,8 @@ impl<T: ?Sized> SpinLock<T> {
             self.held.store(true, Ordering::Relaxed);
             free
         };
+        #[cfg(feature = "count")]
+        HELD.fetch_add(usize::from(free), Ordering::Relaxed);
         // Not `then_some`, which would make the guard in any case, and dropping it frees the lock.
         free.then(|| Guard { lock: self })
     }
@@ -122,8 +126,25 @@ impl<T: ?Sized> DerefMut for Guard<'_, T> {
 impl<T: ?Sized> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        #[cfg(feature = "count")]
+        HELD.fetch_sub(1, Ordering::Relaxed);
         self.lock.held.store(false, Ordering::Release);
     }
+}
+
+/// Locks that are held by the one thread that is in the kernel.
+#[cfg(feature = "count")]
+static HELD: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+
+/// The running thread is about to block.
+///
+/// # Panics
+///
+/// With the feature `count`, when it holds a lock: a kernel bug (see the contract).
+#[inline]
+pub fn blocks() {
+    #[cfg(feature = "count")]
+    assert!(HELD.load(Ordering::Relaxed) == 0, "a thread blocks and holds a lock");
 }
 
 #[cfg(test)]

@@ -298,6 +298,7 @@ pub fn unpark(thread: &Thread) {
 
 /// Sleeps until [`unpark`]ed or until the deadline; see `api_sched::park`.
 pub fn park(deadline_ns: u64) {
+    api_lock::blocks();
     let thread = current();
     if thread.token.swap(false, Ordering::Relaxed) {
         // What was waited for may be in the hands of deferred work still.
@@ -328,6 +329,7 @@ fn unilith_sched_park(deadline_ns: u64) {
 
 /// Lets others run first.
 pub fn yield_now() {
+    api_lock::blocks();
     run_deferred_work();
     run_timers();
     if unilith_sched_waiting(api_plat::cpu()) {
