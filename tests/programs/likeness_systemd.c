@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What systemd's own unit tests ask for, in which this kernel once differed from Linux.
+// What the tests of systemd and ostree ask for, in which this kernel once differed from Linux.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <errno.h>
+#include <linux/fs.h>
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
 #include <mqueue.h>
@@ -11,6 +13,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -148,11 +151,20 @@ static void settings_of_interfaces_and_namespaces_are_there(void) {
     }
 }
 
+// ostree goes on where it may not freeze a file system, or that cannot be frozen.
+static void file_systems_that_are_not_frozen_say_so(void) {
+    int fd = open("/tmp", O_RDONLY | O_DIRECTORY);
+    CHECK(fd >= 0);
+    errno = 0;
+    CHECK(ioctl(fd, FITHAW, 0) == -1 && (errno == EINVAL || errno == EPERM) && close(fd) == 0);
+}
+
 int main(void) {
     mount_points_are_known_by_their_descriptors();
     files_without_a_place_have_a_file_system();
     broadcasts_leave_by_the_interface_that_is_asked_for();
     families_of_generic_netlink_are_asked_for_by_name();
     settings_of_interfaces_and_namespaces_are_there();
+    file_systems_that_are_not_frozen_say_so();
     puts("all likeness tests of systemd passed");
 }

@@ -51,6 +51,22 @@ fn files_of_a_volume_that_lost_their_name_are_not_taken_for_those_that_have_it_s
     unilith.program_within(&["-v", &volume, &program, "--", "/data"], PATIENCE).ok().says("each is itself");
 }
 
+/// In the root file system, in a volume, and in one whose kernel looks for threads that wait with a lock held.
+#[test]
+fn watches_hear_of_files_that_only_memory_has() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], "last_holders.c", &[]);
+    let folder = unilith.path("data");
+    std::fs::create_dir(&folder).expect("the scratch directory can be written");
+    let volume = format!("{}:/data", folder.display());
+    unilith.program_within(&[&program, "--", "/tmp"], PATIENCE).ok().says("all have let go");
+    unilith.program_within(&["-v", &volume, &program, "--", "/data"], PATIENCE).ok().says("all have let go");
+    if !unilith_tests::is_skipped_without_micro("the looking kernel is ours") {
+        let words = ["--set", "fail-nth=on", "-v", &volume, &program, "--", "/data"];
+        unilith.program_within(&words, BUILD_KERNEL).ok().says("all have let go");
+    }
+}
+
 #[test]
 fn a_warning_that_a_program_brings_about_again_and_again_does_not_fill_the_log() {
     if unilith_tests::is_skipped_without_micro("what it asks for is refused by our kernel alone") {

@@ -417,6 +417,11 @@ pub enum Magic {
 pub trait Inode: Any + Send + Sync {
     fn stat(&self) -> Result<Stat>;
 
+    /// Device and number. Never blocks: who drops the last handle of a file tells its watches, whatever locks there are.
+    fn identity(&self) -> Result<(u64, u64)> {
+        self.stat().map(|stat| (stat.device, stat.inode))
+    }
+
     /// The type, which never changes.
     fn kind(&self) -> Result<FileType> {
         Ok(self.stat()?.kind)

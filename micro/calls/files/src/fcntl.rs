@@ -3,6 +3,7 @@
 
 use crate::{async_io, inode_flags, leases, shared_blocks, special};
 use task::call::Call;
+use task::identity::capabilities::CAP_SYS_ADMIN;
 use task::pids::Pid;
 use task::{files, processes, wait};
 
@@ -73,6 +74,8 @@ const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 const FIOQSIZE: u32 = 0x5460;
 const FS_IOC_FIEMAP: u32 = 0xc020_660b;
+const FIFREEZE: u32 = 0xc004_5877;
+const FITHAW: u32 = 0xc004_5878;
 /// Signals are numbered 1 to 64.
 const SIGNAL_LIMIT: u64 = 64;
 
@@ -361,6 +364,10 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
         }
         // No file system here tells where its blocks are.
         FS_IOC_FIEMAP => Err(EOPNOTSUPP),
+        // None can be frozen, nor is.
+        FIFREEZE | FITHAW if !task::current().credentials().lock().can(CAP_SYS_ADMIN) => Err(EPERM),
+        FIFREEZE => Err(EOPNOTSUPP),
+        FITHAW => Err(EINVAL),
         TIOCGPTPEER => open_peer(&description, argument as u32),
         inode_flags::GET | inode_flags::SET | inode_flags::GET_EXTENDED | inode_flags::SET_EXTENDED => {
             inode_flags::ioctl(&description, command, argument)

@@ -82,6 +82,10 @@ impl Inode for Node {
         self.attributes()
     }
 
+    fn identity(&self) -> Result<(u64, u64)> {
+        Ok((self.volume.number, self.number.into()))
+    }
+
     fn kind(&self) -> Result<FileType> {
         Ok(self.kind)
     }

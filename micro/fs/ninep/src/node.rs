@@ -491,6 +491,10 @@ impl Inode for Node {
         self.attributes()
     }
 
+    fn identity(&self) -> Result<(u64, u64)> {
+        Ok((self.client.device, self.path))
+    }
+
     fn kind(&self) -> Result<FileType> {
         Ok(self.kind)
     }

@@ -313,6 +313,18 @@ impl Inode for Node {
         Ok(stat)
     }
 
+    fn identity(&self) -> Result<(u64, u64)> {
+        if self.kind == FileType::Directory {
+            return Ok((self.fs.device, self.number));
+        }
+        let origin = *self.origin.lock();
+        let (device, number) = match origin {
+            Some(origin) => (origin.device, origin.number),
+            None => self.real().identity()?,
+        };
+        Ok((self.fs.shown_device(device), number))
+    }
+
     fn kind(&self) -> Result<FileType> {
         Ok(self.kind)
     }

@@ -51,8 +51,7 @@ static COOKIE: AtomicU32 = AtomicU32::new(0);
 static WATCHES: SpinLock<Map<Key, Vec<Weak<dyn Watch>>>> = SpinLock::new(Map::new());
 
 pub fn key(inode: &Arc<dyn Inode>) -> Result<Key> {
-    let stat = inode.stat()?;
-    Ok((stat.device, stat.inode))
+    inode.identity()
 }
 
 /// Adds a watch on the inode with that key; `ENOMEM` when there is no memory for it. The caller finds its own watches.
