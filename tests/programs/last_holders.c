@@ -56,6 +56,7 @@ int main(int argc, char **argv) {
             CHECK(child > 0 && munmap(page, 8192) == 0 && waitpid(child, &status, 0) == child && status == 0);
         }
         }
+        CHECK(i % 3 != 0 || unlink(name) == 0);
         ssize_t length = read(watch, events, sizeof events);
         for (ssize_t at = 0; at < length;) {
             struct inotify_event *event = (void *)(events + at);
