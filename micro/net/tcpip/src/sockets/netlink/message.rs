@@ -122,6 +122,8 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
     const IFLA_LINKINFO: u16 = 18;
     const IFLA_INFO_KIND: u16 = 1;
     const IFLA_GROUP: u16 = 27;
+    const IFLA_NUM_TX_QUEUES: u16 = 31;
+    const IFLA_NUM_RX_QUEUES: u16 = 32;
     const IFLA_CARRIER: u16 = 33;
     const IFLA_LINK_NETNSID: u16 = 37;
     const UNKNOWN: u8 = 0;
@@ -149,6 +151,8 @@ pub fn link(kind: u16, interface: &Interface, reply: Reply) -> Result<Vec<u8>> {
         .attribute(IFLA_OPERSTATE, &[state])
         .attribute(IFLA_LINKMODE, &[0])
         .attribute(IFLA_GROUP, &interface.group.to_ne_bytes())
+        .attribute(IFLA_NUM_TX_QUEUES, &1u32.to_ne_bytes())
+        .attribute(IFLA_NUM_RX_QUEUES, &1u32.to_ne_bytes())
         .attribute(IFLA_CARRIER, &[u8::from(interface.flags & IFF_RUNNING != 0)])
         .attribute(IFLA_MTU, &(interface.mtu as u32).to_ne_bytes());
     let discipline: &[u8] = if interface.flags & IFF_UP != 0 { b"noqueue\0" } else { b"noop\0" };
