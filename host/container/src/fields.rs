@@ -70,7 +70,7 @@ pub const FIELDS: &[Field] = &[
     honoured("root.readonly", ""),
     honoured(
         "mounts.destination",
-        "the machine's kernel has its own /proc, /sys, /dev, /dev/pts and /dev/mqueue, whatever is to be mounted there",
+        "the machine's kernel has its own /proc, /sys, /dev, /dev/pts and /dev/mqueue, whatever is to be mounted there; `ro` holds for all of them but /dev",
     ),
     honoured("mounts.type", "binds, tmpfs and the kernel's own file systems; others are refused"),
     honoured("mounts.source", "files and directories of the host; devices, sockets and pipes are refused"),

@@ -76,9 +76,9 @@ pub fn settings(
 /// line says where in the machine's memory they are. The machine's random numbers begin with bytes of this computer's.
 pub fn settings_in_memory(root: &Path, own: &Path, config: &BootConfig) -> Result<BootFiles, MachineError> {
     let mut seed = [0; api_boot::SEED];
-    let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
-    let seed = filled.is_ok_and(|bytes| bytes == seed.len()).then_some(seed);
-    let config = BootConfig { seed, ..config.clone() };
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| MachineError::Qemu(format!("no random bytes for the machine: {e}")))?;
+    let config = BootConfig { seed: Some(seed), ..config.clone() };
     let text = config.encode();
     if text.len() as u64 > api_boot::MAX_SETTINGS {
         return settings(root, own, &config, 0);

@@ -116,13 +116,9 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     mount_from(&namespace, "/dev", dev.clone(), devices, MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
     mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
-    let (shm, flags) = match boot.config.tmpfs.iter().find(|wanted| wanted.path == SHARED_MEMORY) {
-        Some(wanted) => (memory_root(wanted, limit)?, flags_in_memory(wanted)),
-        None => {
-            let root: Arc<dyn Inode> = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
-            (root, MountFlags(MountFlags::NOSUID | MountFlags::NODEV))
-        }
-    };
+    let wanted = boot.config.tmpfs.iter().find(|wanted| wanted.path == SHARED_MEMORY);
+    let usual = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
+    let (shm, flags) = shared_memory(wanted, limit, usual)?;
     mount_from(&namespace, SHARED_MEMORY, shm, memory, flags)?;
     if is_container {
         mount_queues(&namespace, &ipc::first())?;
@@ -178,6 +174,18 @@ fn memory_root(wanted: &Tmpfs, most: u64) -> Told<Arc<dyn Inode>> {
 
 fn mount_memory(namespace: &Namespace, wanted: &Tmpfs, most: u64) -> Told<()> {
     mount(namespace, &wanted.path, memory_root(wanted, most)?, "tmpfs", flags_in_memory(wanted))
+}
+
+/// The root of /dev/shm, and how it is mounted: as `wanted`, else as large as `limit` with the `usual` flags.
+fn shared_memory(
+    wanted: Option<&Tmpfs>,
+    limit: u64,
+    usual: MountFlags,
+) -> Told<(Arc<dyn Inode>, MountFlags)> {
+    match wanted {
+        Some(wanted) => Ok((memory_root(wanted, limit)?, flags_in_memory(wanted))),
+        None => Ok((ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)), usual)),
+    }
 }
 
 fn flags_in_memory(wanted: &Tmpfs) -> MountFlags {
@@ -261,10 +269,8 @@ fn fill_container_tree(
                 (proc::proc(files::new_device(), views.pids, Default::default()), as_there)
             }
             SHARED_MEMORY if views.has_own_ipc => {
-                match trees.iter().filter_map(in_memory).find(|wanted| wanted.path == SHARED_MEMORY) {
-                    Some(wanted) => (memory_root(&wanted, limit)?, flags_in_memory(&wanted)),
-                    None => (ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0)), as_there),
-                }
+                let wanted = trees.iter().filter_map(in_memory).find(|wanted| wanted.path == SHARED_MEMORY);
+                shared_memory(wanted.as_ref(), limit, as_there)?
             }
             _ => (found.inode().clone(), as_there),
         };

@@ -296,14 +296,7 @@ impl Drop for Node {
 impl Inode for Node {
     fn stat(&self) -> Result<Stat> {
         let mut stat = self.real().stat()?;
-        if self.kind == FileType::Directory {
-            (stat.device, stat.inode) = (self.fs.device, self.number);
-        } else {
-            let origin = *self.origin.lock();
-            let Origin { device, number } =
-                origin.unwrap_or(Origin { device: stat.device, number: stat.inode });
-            (stat.device, stat.inode) = (self.fs.shown_device(device), number);
-        }
+        (stat.device, stat.inode) = self.identity()?;
         if self.is_removed.load(Ordering::Relaxed) {
             stat.links = 0;
         } else if self.is_merged() {

@@ -185,26 +185,11 @@ pub const ROWS: &[Row] = &[
     ("sys/net/ipv6/auto_flowlabels", Entry::Fixed("0\n")),
     ("sys/net/ipv6/ip6frag_time", Entry::Fixed("60\n")),
     ("sys/net/ipv6/ip_nonlocal_bind", Entry::Fixed("0\n")),
-    (
-        "sys/net/ipv4/ip_forward",
-        Entry::File {
-            text: |_| show_forwarding(),
-            store: |_, bytes| store_forwarding(bytes),
-            permissions: 0o644,
-        },
-    ),
+    ("sys/net/ipv4/ip_forward", FORWARDING),
     interfaces::tag!("all"),
     interfaces::tag!("default"),
     interfaces::tag!("lo"),
-    // All interfaces forward, or none.
-    (
-        "sys/net/ipv4/conf/all/forwarding",
-        Entry::File {
-            text: |_| show_forwarding(),
-            store: |_, bytes| store_forwarding(bytes),
-            permissions: 0o644,
-        },
-    ),
+    ("sys/net/ipv4/conf/all/forwarding", FORWARDING),
     ("sys/net/ipv4/conf/default/forwarding", Entry::Text(|_| show_forwarding())),
     ("sys/net/ipv4/conf/eth0/forwarding", Entry::Text(|_| show_forwarding())),
     ("sys/net/ipv4/conf/lo/forwarding", Entry::Text(|_| show_forwarding())),
@@ -358,6 +343,13 @@ fn store_local_ports(bytes: &[u8]) -> Result<()> {
     }
     Ok(())
 }
+
+/// Whether packets for others are sent on, by all interfaces or none.
+const FORWARDING: Entry = Entry::File {
+    text: |_| show_forwarding(),
+    store: |_, bytes| store_forwarding(bytes),
+    permissions: 0o644,
+};
 
 /// Of the caller's network; without one that forwards, there is none.
 fn show_forwarding() -> Result<Vec<u8>> {

@@ -362,11 +362,9 @@ impl Socket for DatagramSocket {
         if to.is_some_and(|to| to.port() == 0) {
             return Err(EINVAL);
         }
-        let mut choice =
-            message::choice(&|to, scope| self.net.number_of(to, scope), &message.control, self.domain.get())?;
-        if choice.interface == 0 {
-            choice.interface = self.common.lock().interface() as u32;
-        }
+        let bound = self.common.lock().interface();
+        let number_of = |to, scope| self.net.number_of(to, scope);
+        let choice = message::choice(&number_of, &message.control, self.domain.get(), bound)?;
         let length = from.remaining();
         let mut small = [0; 1500];
         let mut large = Vec::new();

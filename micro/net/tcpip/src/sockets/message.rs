@@ -22,9 +22,14 @@ const ICMP6: u8 = 3;
 /// The number of an address of IPv6 on a link.
 pub type NumberOf<'a> = &'a dyn Fn(Ipv6Addr, u32) -> Result<Ipv4Addr>;
 
-/// What the control messages ask for. Those of other levels are not for this protocol, as on Linux.
-pub fn choice(number_of: NumberOf<'_>, control: &[Control], domain: Domain) -> Result<Choice> {
-    let mut choice = Choice::default();
+/// What the control messages ask for, of a socket that is bound to this interface (0: to none). Those of other levels are not for this protocol, as on Linux.
+pub fn choice(
+    number_of: NumberOf<'_>,
+    control: &[Control],
+    domain: Domain,
+    interface: i32,
+) -> Result<Choice> {
+    let mut choice = Choice { interface: interface as u32, ..Choice::default() };
     for message in control {
         let Control::Other { level, kind, data } = message else { continue };
         match (*level as u32, *kind as u32) {
@@ -65,7 +70,10 @@ fn of_ip(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
             }
             choice.source = Some(source).filter(|source| !source.is_unspecified());
             let [a, b, c, d, ..] = data;
-            choice.interface = u32::from_ne_bytes([a, b, c, d]);
+            choice.interface = match u32::from_ne_bytes([a, b, c, d]) {
+                0 => choice.interface,
+                index => index,
+            };
         }
         // No options are put into headers.
         linux::IP_RETOPTS if data.is_empty() => {}
@@ -125,7 +133,7 @@ mod tests {
 
     fn one(level: u32, kind: u32, data: &[u8]) -> Result<Choice> {
         let control = [Control::Other { level: level as i32, kind: kind as i32, data: data.into() }];
-        choice(&|_, _| Err(ENETUNREACH), &control, Domain::V6)
+        choice(&|_, _| Err(ENETUNREACH), &control, Domain::V6, 0)
     }
 
     #[test]

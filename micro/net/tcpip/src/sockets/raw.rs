@@ -354,11 +354,9 @@ impl Socket for RawSocket {
         let is_none = |to: &&Address| self.domain == Domain::V4 && !self.is_ping && to.bytes().is_empty();
         let to = message.to.as_ref().filter(|to| !is_none(to));
         let to = to.map(|to| self.receiver(to)).transpose()?;
-        let mut choice =
-            message::choice(&|to, scope| self.net.number_of(to, scope), &message.control, self.domain)?;
-        if choice.interface == 0 {
-            choice.interface = self.common.lock().interface() as u32;
-        }
+        let bound = self.common.lock().interface();
+        let number_of = |to, scope| self.net.number_of(to, scope);
+        let choice = message::choice(&number_of, &message.control, self.domain, bound)?;
         let bytes = from.take_vec(length)?;
         if bytes.len() < length {
             return Err(EFAULT);

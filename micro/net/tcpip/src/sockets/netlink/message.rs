@@ -31,7 +31,7 @@ pub struct Message(Result<Vec<u8>>);
 
 impl Message {
     pub fn new(kind: u16, flags: u16, seq: u32, port: u32) -> Message {
-        Message(Ok(Vec::new()))
+        Message::empty()
             .put(&[0; 4])
             .put(&kind.to_ne_bytes())
             .put(&flags.to_ne_bytes())
