@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `unilith build --disk`: a disk that a computer with UEFI firmware boots.
+//! `unilith build --disk`: a disk that a computer boots, by UEFI or by BIOS.
 
 use crate::{
     connect,
@@ -52,6 +52,7 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
         ("vsock", "off"),
         ("volumes", "off"),
         ("dhcp", has),
+        ("metadata", has),
         ("e1000", has),
         ("nvme", drives),
         // What a person without a serial line looks at.
@@ -74,8 +75,11 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
 
     let progress = Progress::new();
     let stub = kernel::efi_stub(&progress)?;
+    let loader = kernel::bios_loader(&progress)?;
     drop(progress);
     let read = |path: &PathBuf| fs::read(path).map_err(file("read", path));
+    let has_screen = !flags.set.iter().any(|choice| choice == "framebuffer=off");
+    let loader = unilith_disk::Loader::read(&read(&loader)?, has_screen).map_err(fault)?;
     let (stub, kernel, root) = (read(&stub)?, read(&spec.kernel)?, read(&spec.initrd)?);
     let efi = unilith_disk::efi_file(&stub, &kernel, &config.encode(), &root).map_err(fault)?;
     let efi = match signer {
@@ -84,15 +88,16 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     };
     // A disk that is there already stays until the new one is whole.
     let raw = sibling(path, "raw");
-    let done = unilith_disk::write_disk(&raw, &efi).map_err(fault).and_then(|()| finish(&raw, path, format));
+    let done = unilith_disk::write_disk(&raw, &efi, &loader)
+        .map_err(fault)
+        .and_then(|()| finish(&raw, path, format));
     if done.is_err() {
         let _ = fs::remove_file(&raw);
     }
     done?;
     say!("{}", path.display());
-    let has_screen = !flags.set.iter().any(|choice| choice == "framebuffer=off");
     let screen = if has_screen { ", and the screen shows it" } else { "" };
-    eprintln!("unilith: boots by UEFI; its console is the first serial port{screen}");
+    eprintln!("unilith: boots by UEFI and by BIOS; its console is the first serial port{screen}");
     if config.dhcp {
         eprintln!("unilith: it asks the network for an address by DHCP");
     }
@@ -145,7 +150,7 @@ fn format(path: &Path) -> Result<&'static str> {
 fn refuse_what_wants_a_host(flags: &Flags) -> Result<()> {
     let refused = |what: &str, instead: &str| Err(Fault::new(format!("build --disk {what}: {instead}")));
     if !matches!(flags.machine, MachineKind::Auto | MachineKind::Qemu) {
-        return refused("--machine", "a disk is for any computer with UEFI firmware; leave it out");
+        return refused("--machine", "a disk is for any computer; leave it out");
     }
     if !flags.volume.is_empty() || flags.mount.iter().any(|words| !words.contains("type=tmpfs")) {
         return refused(

@@ -216,11 +216,21 @@ pub fn object(
 
 /// The stub that UEFI firmware starts, from the cache or newly built: an ELF file.
 pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
-    kept("efi-stub", &["efi-stub"], "", progress, |root, new| {
-        progress.step("building the UEFI stub");
-        let what = ["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"];
-        let built = cargo(root, &what, &[], &[], progress)?.join("kernel/efi-stub");
-        fs::copy(built, new).map(drop).map_err(file("copy the stub to", new))
+    boot_code("efi", "efi-stub", "the UEFI stub", progress)
+}
+
+/// What a BIOS starts on a disk.
+pub fn bios_loader(progress: &Progress) -> Result<PathBuf> {
+    boot_code("bios", "bios-loader", "the BIOS loader", progress)
+}
+
+/// A program for firmware.
+fn boot_code(package: &str, binary: &str, what: &str, progress: &Progress) -> Result<PathBuf> {
+    kept(binary, &[binary], "", progress, |root, new| {
+        progress.step(&format!("building {what}"));
+        let words = ["build", "-p", package, "--bin", binary, "--profile", "kernel"];
+        let built = cargo(root, &words, &[], &[], progress)?.join("kernel").join(binary);
+        fs::copy(built, new).map(drop).map_err(file("copy to", new))
     })
 }
 

@@ -41,7 +41,7 @@ struct Computer {
 impl Computer {
     /// With a virtio disk. `firmware`: QEMU's words for it.
     fn start(unilith: &Unilith, disk: &Path, firmware: &[String], more: &[&str]) -> Computer {
-        let machine = ["-M", "q35,graphics=off,smm=on", "-device", "virtio-blk-pci,drive=disk"];
+        let machine = ["-M", "q35,graphics=off,smm=on", "-device", "virtio-blk-pci,drive=disk,bootindex=1"];
         Computer::start_of_kind(unilith, disk, firmware, &[&machine, more].concat())
     }
 
@@ -163,6 +163,14 @@ fn uefi(unilith: &Unilith) -> Vec<String> {
     pflash(unilith, "OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd")
 }
 
+/// QEMU's words for the firmware of one computer, with variables as nobody has changed them.
+type Firmware = fn(&Unilith) -> Vec<String>;
+
+/// SeaBIOS, which is what QEMU has by itself.
+fn bios(_: &Unilith) -> Vec<String> {
+    Vec::new()
+}
+
 /// Firmware with variables of its own.
 fn pflash(unilith: &Unilith, code: &str, variables: &str) -> Vec<String> {
     let own = unilith.path("variables");
@@ -205,7 +213,10 @@ fn a_server_on_a_disk_gets_its_address_from_the_network_and_serves() {
     let unilith = Unilith::new();
     let disk = unilith.path("redis.img");
     build(&unilith, &disk, &["redis"]).ok().complains("DHCP");
-    // The last computer has a FAT disk with an address in it.
+    // As a cloud takes it: longer than what is on it.
+    let file = fs::File::options().write(true).open(&disk).expect("a disk");
+    file.set_len(1 << 30).expect("a disk of a gigabyte");
+    // Two of the computers have a FAT disk with an address in it.
     let seed = unilith.path("seed");
     fs::create_dir(&seed).expect("a folder");
     let network =
@@ -216,17 +227,19 @@ fn a_server_on_a_disk_gets_its_address_from_the_network_and_serves() {
         seed.display()
     );
     let seeded = ["-drive", &seed, "-device", "ide-hd,drive=seed"];
-    for (card, address, more) in [
-        ("virtio-net-pci", "10.77.5.77", &[][..]),
-        ("e1000", "10.77.5.77", &[]),
-        ("e1000e", "10.77.5.99", &seeded),
-    ] {
+    let computers: [(Firmware, &str, &str, &[&str]); 4] = [
+        (uefi, "virtio-net-pci", "10.77.5.77", &[]),
+        (bios, "e1000", "10.77.5.77", &[]),
+        (uefi, "e1000e", "10.77.5.99", &seeded),
+        (bios, "virtio-net-pci", "10.77.5.99", &seeded),
+    ];
+    for (firmware, card, address, more) in computers {
         let port = free_port();
         let user = format!(
             "user,id=net,hostfwd=tcp:127.0.0.1:{port}-{address}:6379,net=10.77.5.0/24,dhcpstart=10.77.5.77"
         );
         let network = ["-netdev", &user, "-device", &format!("{card},netdev=net")];
-        let computer = Computer::start(&unilith, &disk, &uefi(&unilith), &[&network, more].concat());
+        let computer = Computer::start(&unilith, &disk, &firmware(&unilith), &[&network, more].concat());
         serves(&computer, port);
     }
 }
@@ -266,24 +279,26 @@ fn a_program_on_a_disk_runs_to_its_end_in_every_format() {
         &["-smbios", "type=1,serial=ds=nocloud;h=seeded"],
     ];
     let disk = unilith.path("disk.vmdk");
-    let computer = Computer::start_of_kind(&unilith, &disk, &uefi(&unilith), &vmware.concat());
-    eventually_within(BOOT, "the program listens", || computer.said().contains("\nseeded\n"));
-    // QEMU takes connections before the program does.
-    eventually_within(BOOT, "the program sends back what it got", || {
-        echo(port, 1 << 20).is_ok_and(|back| back == 1 << 20)
-    });
-    let said = computer.end();
-    for text in [
-        "the network card is an Intel 82545EM",
-        "the address is 10.77.6.15/24 by DHCP",
-        "hello from a disk",
-        "inet 10.77.6.15/24",
-        "nameserver 10.77.6.3",
-        "\nseeded\n",
-        "unilith: cidata: user-data: `users` is left out",
-        "unilith: cidata: network-config is left out: it cannot be read",
-    ] {
-        assert!(said.contains(text), "{text:?} is missing: {said}");
+    for firmware in [uefi(&unilith), bios(&unilith)] {
+        let computer = Computer::start_of_kind(&unilith, &disk, &firmware, &vmware.concat());
+        eventually_within(BOOT, "the program listens", || computer.said().contains("\nseeded\n"));
+        // QEMU takes connections before the program does.
+        eventually_within(BOOT, "the program sends back what it got", || {
+            echo(port, 1 << 20).is_ok_and(|back| back == 1 << 20)
+        });
+        let said = computer.end();
+        for text in [
+            "the network card is an Intel 82545EM",
+            "the address is 10.77.6.15/24 by DHCP",
+            "hello from a disk",
+            "inet 10.77.6.15/24",
+            "nameserver 10.77.6.3",
+            "\nseeded\n",
+            "unilith: cidata: user-data: `users` is left out",
+            "unilith: cidata: network-config is left out: it cannot be read",
+        ] {
+            assert!(said.contains(text), "{text:?} is missing: {said}");
+        }
     }
     // Scratch files are gone.
     let left = fs::read_dir(unilith.path("")).expect("a folder").flatten();
@@ -314,7 +329,7 @@ fn a_linked_program_drives_nvme_disks_of_both_kinds_of_blocks() {
     let data = file("data", &[0; 8 << 20]);
     let drive = |id: &str, file: &Path| format!("file={},format=raw,if=none,id={id}", file.display());
     let data_drive = drive("data", &data);
-    // The firmware boots from an NVMe disk, and finds settings on one.
+    // Firmware boots from an NVMe disk, and finds settings on one.
     let seed = unilith.path("seed");
     fs::create_dir(&seed).expect("a folder");
     fs::write(seed.join("user-data"), "#cloud-config\nusers:\n- default\n").expect("a file");
@@ -326,16 +341,23 @@ fn a_linked_program_drives_nvme_disks_of_both_kinds_of_blocks() {
         &["-M", "q35,graphics=off,smm=on", "-drive", &data_drive, "-drive", &seed][..],
         &["-device", "nvme,serial=data,id=controller,addr=3", "-device"],
         &["nvme-ns,bus=controller,drive=data,logical_block_size=4096,physical_block_size=4096"],
-        &["-device", "nvme,serial=boot,drive=disk,addr=4", "-device", "nvme,serial=seed,drive=seed,addr=5"],
+        &[
+            "-device",
+            "nvme,serial=boot,drive=disk,addr=4,bootindex=1",
+            "-device",
+            "nvme,serial=seed,drive=seed,addr=5",
+        ],
     ];
     let boot = program("examples/raw/disk.c", &["--", "verify", "random", "12k"]);
-    let said = Computer::start_of_kind(&unilith, &boot, &uefi(&unilith), &all_nvme.concat()).end();
-    for text in [
-        "nvme: namespace 1 has 2048 blocks of 4096 bytes",
-        "unilith: cidata: user-data: `users` is left out",
-        "read and compared: 682 blocks of 12288 bytes, random",
-    ] {
-        assert!(said.contains(text), "{text:?} is missing: {said}");
+    for firmware in [uefi(&unilith), bios(&unilith)] {
+        let said = Computer::start_of_kind(&unilith, &boot, &firmware, &all_nvme.concat()).end();
+        for text in [
+            "nvme: namespace 1 has 2048 blocks of 4096 bytes",
+            "unilith: cidata: user-data: `users` is left out",
+            "read and compared: 682 blocks of 12288 bytes, random",
+        ] {
+            assert!(said.contains(text), "{text:?} is missing: {said}");
+        }
     }
     let written = fs::read(&data).expect("a file");
     assert!(written[..682 * 12288].chunks(512).all(|sector| sector.iter().any(|byte| *byte != 0)));
@@ -373,29 +395,122 @@ fn a_linked_program_drives_nvme_disks_of_both_kinds_of_blocks() {
     assert!(said.contains("all of it"), "{said}");
 }
 
+/// Answers as the clouds' documentation shows them, and others: a program that QEMU starts for each connection to the address of the
+/// clouds' servers.
+const CLOUDS: &str = r#"#!/bin/bash
+read -r method path _
+header=
+while read -r line; do
+  line=${line%$'\r'}
+  [[ -n $line ]] || break
+  header+=$line$'\n'
+done
+answer() { printf 'HTTP/1.1 %s\r\nServer: x\r\nContent-Length: %s\r\n\r\n%s' "$1" "${#2}" "$2"; exit; }
+user=$'#cloud-config\nunilith:\n  env:\n    GREETING: hello from the cloud\n'
+echo "$method $path" >>asked
+case $method$path in
+PUT/latest/api/token)
+  [[ $header == *"X-aws-ec2-metadata-token-ttl-seconds: "* ]] && answer '200 OK' AQAAA==
+  answer '400 Bad Request' ;;
+GET/latest/*)
+  [[ $header == *"X-aws-ec2-metadata-token: AQAAA=="* ]] || answer '401 Unauthorized'
+  [[ $path == /latest/user-data ]] && answer '200 OK' "$user"
+  [[ $path == */local-hostname ]] && answer '200 OK' ip-10-0-0-7.ec2.internal ;;
+GET/computeMetadata/*)
+  [[ $header == *"Metadata-Flavor: Google"* ]] || answer '403 Forbidden'
+  # It is not ready at first.
+  [[ $(grep -c computeMetadata asked) -gt 1 ]] || answer '503 Service Unavailable'
+  [[ $path == */hostname ]] && answer '200 OK' vm.c.project.internal ;;
+GET/metadata/v1/*)
+  # Without an end, and more than anybody reads.
+  printf 'HTTP/1.1 200 OK\r\n\r\n'
+  exec yes ;;
+GET/hetzner/*)
+  exec sleep 1000 ;;
+esac
+answer '404 Not Found'
+"#;
+
 #[test]
-fn a_bios_and_a_damaged_disk_say_what_is_wrong() {
+fn a_computer_in_a_cloud_is_told_its_name_and_environment() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let disk = unilith.path("disk.img");
+    let script = "echo \"name $(hostname), greeting $GREETING\"";
+    build(&unilith, &disk, &["--log", "info", "busybox", "sh", "-c", script]).ok();
+    let server = unilith.path("server");
+    fs::write(&server, CLOUDS).expect("a file");
+    let clouds: [(Firmware, &str, &str, &[&str]); 5] = [
+        (
+            uefi,
+            "manufacturer=Amazon EC2",
+            "name ip-10-0-0-7.ec2.internal, greeting hello from the cloud",
+            &[],
+        ),
+        (
+            bios,
+            "manufacturer=Amazon EC2",
+            "name ip-10-0-0-7.ec2.internal, greeting hello from the cloud",
+            &[],
+        ),
+        (bios, "product=Google Compute Engine", "name vm.c.project.internal, greeting \n", &[]),
+        (
+            bios,
+            "manufacturer=DigitalOcean",
+            "greeting \n",
+            &["metadata of digitalocean: the answer is longer"],
+        ),
+        (bios, "manufacturer=Hetzner", "greeting \n", &["metadata of hetzner: the server does not answer"]),
+    ];
+    for (firmware, kind, says, more) in clouds {
+        fs::write(unilith.path("asked"), "").expect("a file");
+        let user = format!(
+            "user,id=net,net=169.254.0.0/16,guestfwd=tcp:169.254.169.254:80-cmd:env -C {} bash {}",
+            unilith.path("").display(),
+            server.display()
+        );
+        let smbios = format!("type=1,{kind}");
+        let kind = ["-netdev", &user, "-device", "virtio-net-pci,netdev=net", "-smbios", &smbios];
+        let said = Computer::start(&unilith, &disk, &firmware(&unilith), &kind).end();
+        let said = said.replace('\r', "");
+        for text in [says].iter().chain(more) {
+            assert!(said.contains(text), "{text:?} is missing: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_disk_says_what_is_wrong() {
     if is_left_out() {
         return;
     }
     let unilith = Unilith::new();
     let disk = unilith.path("disk.img");
     build(&unilith, &disk, &["--network", "none", "busybox", "true"]).ok();
-    let bios = Computer::start(&unilith, &disk, &[], &[]);
-    eventually_within(BOOT, "the BIOS shows the sentence", || {
-        bios.said().contains("This disk boots by UEFI.")
-    });
-    drop(bios);
+    let says = |disk: &Path, firmware: &[String], more: &[&str], sentence: &str| {
+        let computer = Computer::start(&unilith, disk, firmware, more);
+        eventually_within(BOOT, "the loader says what is wrong", || computer.said().contains(sentence));
+    };
+    says(&disk, &bios(&unilith), &["-cpu", "qemu32"], "unilith: this processor has no 64-bit mode");
+    let little = "unilith: there is no memory from 2 MiB on, where the kernel belongs";
+    says(&disk, &bios(&unilith), &["-m", "6"], little);
 
-    let mut bytes = fs::read(&disk).expect("a disk");
-    let at =
-        bytes.windows(8).position(|w| w == b"1htilinu" || w == b"unilith1").expect("the kernel's section");
-    bytes[at] ^= 1;
+    let good = fs::read(&disk).expect("a disk");
+    // A copy that ended early.
+    let cut = unilith.path("cut.img");
+    fs::write(&cut, &good[..4 << 20]).expect("a disk");
+    says(&cut, &bios(&unilith), &[], "unilith: the disk cannot be read");
+    let mut bytes = good;
+    let is_kernel = |w: &[u8]| w == b"1htilinu" || w == b"unilith1";
+    // The stub and the loader have the word, too; a section begins at a block.
+    let at = bytes.chunks(512).position(|block| is_kernel(&block[..8])).expect("the kernel's section");
+    bytes[at * 512] ^= 1;
     fs::write(&disk, bytes).expect("a disk");
-    let computer = Computer::start(&unilith, &disk, &uefi(&unilith), &[]);
-    eventually_within(BOOT, "the stub says that the file is damaged", || {
-        computer.said().contains("unilith: this file is damaged: it has no kernel that can be read")
-    });
+    let damaged = "is damaged: it has no kernel that can be read";
+    says(&disk, &uefi(&unilith), &[], &format!("unilith: this file {damaged}"));
+    says(&disk, &bios(&unilith), &[], &format!("unilith: the file on this disk {damaged}"));
 }
 
 #[test]
@@ -439,7 +554,7 @@ fn what_a_disk_cannot_have_is_refused_with_advice() {
         ),
         (&["--disk", &disk, "-v", "/tmp:/data", "busybox"], "put files into the image"),
         (&["--disk", &disk, "-p", "80:80", "busybox"], "leave it out"),
-        (&["--disk", &disk, "--machine", "process", "busybox"], "any computer with UEFI firmware"),
+        (&["--disk", &disk, "--machine", "process", "busybox"], "a disk is for any computer"),
         (&["--disk", &disk, "--network", "tap", "busybox"], "by DHCP, or `none`"),
         (&["--disk", &disk, "--set", "overlay=on", "busybox"], "channels to the host"),
         (&["--disk", &disk, "--kernel", "linux", "busybox"], "build --kernel linux is not there yet"),

@@ -143,6 +143,12 @@ fn suite(machine: &str, programs_only: bool) {
     let mut failed = Vec::new();
     let is_one = programs.iter().any(|(name, _)| format!("{machine}/{name}") == only);
     let is_asked_for = |file: &str| if is_one { file == only } else { file.contains(&only) };
+    let files = programs.iter().map(|(name, _)| format!("{machine}/{name}"));
+    // Of another kind of machine, or of none.
+    assert!(
+        !only.starts_with(&format!("{machine}/")) || files.into_iter().any(|file| is_asked_for(&file)),
+        "no file of tests that run on {machine} is called {only}"
+    );
     for (name, program) in programs {
         let file = format!("{machine}/{name}");
         if !is_asked_for(&file) {
@@ -209,4 +215,19 @@ fn machines_of_every_kind_run_under_a_kvm_that_works() {
         &["--machine", "process", "busybox", "true"],
     ]);
     rig(&["run", "tests/kvm/smoke"], &[], LIMIT);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "builds two monitors"]
+    fn firecracker_and_cloud_hypervisor_run_machines() {
+        let built = finish(&mut Command::new(root().join("tests/monitors/build")), LIMIT).ok().out;
+        let monitors: Vec<&str> = built.lines().collect();
+        let [firecracker, cloud_hypervisor] = monitors[..] else { panic!("two monitors: {built}") };
+        build(&[&["--accel", "tcg", "redis", "--", "--version"], &["--accel", "tcg", "busybox", "true"]]);
+        let env = [("UNILITH_FIRECRACKER", firecracker), ("UNILITH_CLOUD_HYPERVISOR", cloud_hypervisor)];
+        rig(&["run", "tests/kvm/smoke", "monitors"], &env, LIMIT);
+    }
 }

@@ -49,7 +49,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 31] = [
+pub const CHOICES: [Choice; 32] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -85,6 +85,12 @@ pub const CHOICES: [Choice; 31] = [
     part("ipv6", "IPv6 on the machine's network, beyond ::1", &[("off", ""), ("on", "ipv6")]),
     // Machines of `run` are told their address by the host.
     part("dhcp", "ask the network for an address, which `run` does not need", &[("off", ""), ("on", "dhcp")]),
+    // Nor is there a cloud that tells them more.
+    part(
+        "metadata",
+        "ask the cloud for the computer's name and user data, which `run` does not need",
+        &[("off", ""), ("on", "metadata")],
+    ),
     // Machines of `run` have virtio devices.
     part("e1000", "Intel's network cards, which `run` does not need", &[("off", ""), ("on", "e1000")]),
     // Their disks are virtio's, too.
@@ -169,12 +175,13 @@ struct Need {
     gives_way: bool,
 }
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 10] = [
     Need { part: "programs", needs: "overlay", why: "they come over its channel", gives_way: true },
     Need { part: "trace", needs: "overlay", why: "its commands come over that channel", gives_way: true },
     Need { part: "overlay", needs: "volumes", why: "its files are a volume", gives_way: false },
     Need { part: "alloc.net", needs: "net", why: "the heap is that of TCP/IP", gives_way: true },
     Need { part: "dhcp", needs: "net", why: "the address is that of TCP/IP", gives_way: true },
+    Need { part: "metadata", needs: "net", why: "the cloud is asked over TCP/IP", gives_way: true },
     Need { part: "ipv6", needs: "net", why: "the device is that of TCP/IP", gives_way: true },
     Need { part: "packet", needs: "net", why: "the link is that of TCP/IP", gives_way: true },
     Need { part: "tun", needs: "net", why: "the interfaces are those of TCP/IP", gives_way: true },

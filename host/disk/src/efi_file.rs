@@ -11,8 +11,8 @@ use object::{
 };
 
 const PAGE: u32 = 4096;
-/// Sections of files are at multiples of this, as linkers do it.
-const FILE_ALIGNMENT: u32 = 512;
+/// Sections are where they are in memory: the BIOS loader reads the file as it is.
+const FILE_ALIGNMENT: u32 = PAGE;
 /// Most bytes of all.
 const MAX_BYTES: u64 = 2 << 30;
 

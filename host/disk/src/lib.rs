@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks that a computer with UEFI firmware boots: a kernel, its command line and its root file system in one file that the
-//! firmware starts ([`efi_file`]), and a partition table and a file system around it ([`write_disk`]).
+//! Disks that a computer boots, by UEFI or by BIOS: a kernel, its command line and its root file system in one file that UEFI
+//! firmware starts ([`efi_file`]), and a partition table, a file system and a loader for BIOSes around it ([`write_disk`]).
 #![forbid(unsafe_code)]
 
+mod bios_loader;
 mod disk;
 mod efi_file;
 
+pub use bios_loader::Loader;
 pub use disk::write_disk;
 pub use efi_file::efi_file;
 
@@ -19,6 +21,8 @@ pub enum DiskError {
     Pe(String),
     #[error("{what} is too large: a file that firmware starts has at most 2 GiB")]
     TooLarge { what: &'static str },
+    #[error("the BIOS loader cannot be used: {0}")]
+    Loader(String),
     #[error("cannot write the disk {path}: {error}")]
     Write { path: PathBuf, error: std::io::Error },
     #[error("cannot write the partition table of {path}: {why}")]

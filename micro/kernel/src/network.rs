@@ -8,6 +8,8 @@
 #[cfg(feature = "net-tun")]
 mod further;
 mod inner;
+#[cfg(feature = "metadata")]
+mod metadata;
 
 use crate::machine::Devices;
 use abi::Events;
@@ -188,6 +190,8 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     if config.dhcp {
         lease(config, &net);
     }
+    #[cfg(feature = "metadata")]
+    metadata::ask(config);
     true
 }
 

@@ -93,12 +93,17 @@ fn a_computer_without_a_serial_port_shows_its_console_on_the_screen() {
                   printf '\\033]0;title\\007\\033[1;32mgreen\\033[0m \\303\\244 \\342\\202\\254 \\346\\274\\242\\n'; sleep 1000";
     let words = ["--network", "none", "busybox", "sh", "-c", script];
     build(&unilith, &disk, &words).ok().complains("the screen shows it");
-    for (card, columns) in [(&["-vga", "std"][..], 160), (&["-device", "bochs-display"], 160)] {
+    let kinds: [(Firmware, &[&str], usize); 3] = [
+        (uefi, &["-vga", "std"], 160),
+        (uefi, &["-device", "bochs-display"], 160),
+        (bios, &["-vga", "std"], 128),
+    ];
+    for (firmware, card, columns) in kinds {
         let screen = Screen::new(&unilith);
         let flags = screen.flags();
         let machine = ["-M", "q35,smm=on", "-device", "virtio-blk-pci,drive=disk", "-serial", "none"];
         let kind = [&machine[..], card, &[flags[0].as_str(), flags[1].as_str()]].concat();
-        let computer = Computer::start_of_kind(&unilith, &disk, &uefi(&unilith), &kind);
+        let computer = Computer::start_of_kind(&unilith, &disk, &firmware(&unilith), &kind);
         let last = format!("green ä € {}", font::REPLACEMENT);
         let mut rows = Vec::new();
         eventually_within(BOOT, "the program's words are on the screen", || {

@@ -46,12 +46,13 @@ const ON_PROCESS_MACHINES: [&str; 29] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 14] = [
+const WITH_LONG: [&str; 15] = [
     "clients",
     "combinations",
     "disk",
     "fuzz",
     "kubernetes",
+    "kvm",
     "lives",
     "lto",
     "pages",

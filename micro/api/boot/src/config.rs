@@ -27,6 +27,8 @@ pub struct BootConfig {
     /// TCP ports whose connections reach a listener on 127.0.0.1 where there is no other.
     pub published: Vec<u16>,
     pub hostname: Option<String>,
+    /// The cloud that is asked for the computer's name and user data.
+    pub metadata: Option<String>,
     /// In order; later entries win.
     pub env: Vec<(String, String)>,
     pub cwd: Option<String>,
@@ -163,7 +165,13 @@ impl BootConfig {
         if !self.published.is_empty() {
             put("published", &self.published.iter().map(u16::to_string).collect::<Vec<_>>().join(","));
         }
-        let texts = [("hostname", &self.hostname), ("cwd", &self.cwd), ("tz", &self.tz), ("log", &self.log)];
+        let texts = [
+            ("hostname", &self.hostname),
+            ("metadata", &self.metadata),
+            ("cwd", &self.cwd),
+            ("tz", &self.tz),
+            ("log", &self.log),
+        ];
         for (key, value) in texts {
             if let Some(value) = value {
                 put(key, value);
@@ -341,6 +349,7 @@ impl BootConfig {
                 }
             }
             "hostname" => self.hostname = Some(value),
+            "metadata" => self.metadata = Some(value),
             "cwd" => self.cwd = Some(value),
             "tz" => self.tz = Some(value),
             "log" => self.log = Some(value),

@@ -29,6 +29,7 @@ fn full() -> BootConfig {
         dns: alloc::vec![[10, 0, 2, 3], [1, 1, 1, 1]],
         published: alloc::vec![80, 443],
         hostname: Some("red is".into()),
+        metadata: Some("ec2".into()),
         env: alloc::vec![("A".into(), "b c=%\n".into()), ("Ä".into(), "".into())],
         cwd: Some("/data dir".into()),
         uid: 33,

@@ -3,10 +3,10 @@
 //!
 //! A file system that firmware knows (FAT) is asked for its label and files; what is on any medium else is looked at as a CD.
 
-use crate::handles::any;
+use crate::handles::{any, connect_all};
 use crate::stub::{allocate_low, say, tables};
 use core::{fmt, ptr, slice};
-use nocloud::{Files, LABEL, MAX_FILE, NAMES, iso, smbios};
+use nocloud::{LABEL, MAX_FILE, Media, NAMES, UNREADABLE, iso, smbios};
 use uefi_raw::{
     Char16, Guid, guid,
     protocol::{
@@ -29,13 +29,9 @@ const MAX_INFO: usize = 256;
 /// Bytes that the words of the files may add to the command line.
 const MAX_ADDED: usize = 32 << 10;
 
-/// The length of a file that cannot be read.
-const UNREADABLE: usize = usize::MAX;
-
-/// Memory for one disk's files.
+/// Memory for one disk's files, and for a sector.
 struct Memory {
-    files: [&'static mut [u8; MAX_FILE]; 3],
-    lengths: [usize; 3],
+    media: Media<'static>,
     sector: &'static mut [u8; iso::SECTOR],
 }
 
@@ -63,34 +59,28 @@ pub fn line(
     line: &'static [u8],
 ) -> Result<&'static [u8], &'static str> {
     let mut memory = memory(services)?;
-    let serial = serial(system).unwrap_or("");
-    let has_disk = file_systems(services, &mut memory) || disks(services, &mut memory);
-    if !has_disk && smbios::hostname(serial).is_none() {
-        return Ok(line);
+    let told = told(system).unwrap_or_default();
+    let mut look = || file_systems(services, &mut memory) || disks(services, &mut memory);
+    let has_disk = look() || {
+        connect_all(services);
+        look()
+    };
+    let out = allocate(services, line.len() + MAX_ADDED)?;
+    if !has_disk && smbios::hostname(told.serial).is_none() {
+        // Clouds have a server in place of the disk, which the kernel asks.
+        let cloud = metadata::of_computer(told.vendor, told.product);
+        let length = cloud.and_then(|cloud| metadata::add_to(line, cloud, out));
+        return Ok(length.map_or(line, |length| &out[..length]));
     }
     let console = |text: fmt::Arguments<'_>| {
         say(system, "unilith: cidata: ");
         let _ = fmt::write(&mut Console(system), text);
         say(system, "\r\n");
     };
-    let mut texts = [""; 3];
-    for ((text, file), (length, name)) in
-        texts.iter_mut().zip(&memory.files).zip(memory.lengths.iter().zip(NAMES))
-    {
-        match core::str::from_utf8(&file[..(*length).min(MAX_FILE)]) {
-            _ if *length == UNREADABLE => console(format_args!("{name} is left out: it cannot be read")),
-            _ if *length > MAX_FILE => console(format_args!("{name} is left out: it is longer than 16 KiB")),
-            Ok(read) => *text = read,
-            Err(_) => console(format_args!("{name} is left out: it is not UTF-8")),
-        }
-    }
-    let files = Files { meta: texts[0], network: texts[1], user: texts[2], serial };
     let own = line.strip_suffix(&[0]).and_then(|line| core::str::from_utf8(line).ok());
     let own = own.ok_or("this file is damaged: its command line is not UTF-8")?;
-    let out = allocate(services, line.len() + MAX_ADDED)?;
     let end = out.len() - 1;
-    let Some(length) = nocloud::words(&files, own, &mut out[..end], &mut { console }) else {
-        console(format_args!("all of it is left out: it makes a command line that is too long"));
+    let Some(length) = memory.media.add_to(own, told.serial, &mut out[..end], &mut { console }) else {
         return Ok(line);
     };
     // Pages come with anything in them.
@@ -98,8 +88,8 @@ pub fn line(
     Ok(&out[..=length])
 }
 
-/// The computer's serial number, if firmware says it.
-fn serial(system: &SystemTable) -> Option<&'static str> {
+/// What firmware calls the computer.
+fn told(system: &SystemTable) -> Option<smbios::System<'static>> {
     let all = tables(system);
     let (entry, bytes) = SMBIOS.iter().zip(ENTRY_BYTES).find_map(|(guid, bytes)| {
         all.iter().find(|table| table.vendor_guid == *guid).map(|table| (table.vendor_table, bytes))
@@ -111,7 +101,7 @@ fn serial(system: &SystemTable) -> Option<&'static str> {
     // stay where they are.
     unsafe {
         let (start, length) = smbios::tables(slice::from_raw_parts(entry.cast(), bytes))?;
-        smbios::serial(slice::from_raw_parts(start as *const u8, length))
+        smbios::system(slice::from_raw_parts(start as *const u8, length))
     }
 }
 
@@ -136,7 +126,7 @@ fn memory(services: &BootServices) -> Result<Memory, &'static str> {
     };
     let files = [file()?, file()?, file()?];
     let (sector, _) = left.split_first_chunk_mut().ok_or(short)?;
-    Ok(Memory { files, lengths: [0; 3], sector })
+    Ok(Memory { media: Media { files, lengths: [0; 3] }, sector })
 }
 
 /// Reads the files of a FAT file system with the label; whether there is one.
@@ -151,7 +141,7 @@ fn file_systems(services: &BootServices, memory: &mut Memory) -> bool {
         let is_ours = has_label(root, memory);
         if is_ours {
             for (n, name) in NAMES.iter().enumerate() {
-                memory.lengths[n] = read_file(root, name, memory.files[n]);
+                memory.media.lengths[n] = read_file(root, name, memory.media.files[n]);
             }
         }
         // SAFETY: as above; the root is not used behind this.
@@ -219,20 +209,6 @@ fn disks(services: &BootServices, memory: &mut Memory) -> bool {
             let status = unsafe { ((*disk).read_blocks)(disk, id, first, to.len(), to.as_mut_ptr().cast()) };
             !status.is_error()
         };
-        let Some(files) = iso::find(memory.sector, &mut read) else { return false };
-        for (which, file) in files.into_iter().enumerate() {
-            let Some(file) = file else { continue };
-            memory.lengths[which] = file.bytes as usize;
-            let needed = memory.lengths[which].min(MAX_FILE).div_ceil(iso::SECTOR);
-            for (n, part) in memory.files[which].chunks_mut(iso::SECTOR).take(needed).enumerate() {
-                let sector = file.sector.checked_add(n as u32);
-                if !sector.is_some_and(|sector| read(sector, memory.sector)) {
-                    memory.lengths[which] = UNREADABLE;
-                    break;
-                }
-                part.copy_from_slice(&memory.sector[..]);
-            }
-        }
-        true
+        iso::read_files(&mut memory.media, memory.sector, &mut read)
     })
 }

@@ -2,7 +2,7 @@
 //! The files in the root directory of a CD (ECMA-119, "ISO 9660"), by their names of Rock Ridge (IEEE P1282, `NM`), or else by those of
 //! ISO 9660 itself, which has capital letters, `_` for `-`, and maybe eight characters only.
 
-use crate::{LABEL, NAMES};
+use crate::{LABEL, MAX_FILE, Media, NAMES, UNREADABLE};
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 2048;
@@ -26,9 +26,31 @@ pub struct Extent {
     pub bytes: u32,
 }
 
-/// Finds the files of [`NAMES`] on a CD with the label; `None` where there is no such CD. `read` fills the buffer with a sector, and answers
-/// whether it could.
-pub fn find(
+/// Reads the files of a CD with the label; whether there is one. `read` fills the buffer with a sector, and answers whether it could.
+pub fn read_files(
+    media: &mut Media<'_>,
+    buffer: &mut [u8; SECTOR],
+    read: &mut dyn FnMut(u32, &mut [u8; SECTOR]) -> bool,
+) -> bool {
+    let Some(files) = find(buffer, read) else { return false };
+    for ((bytes, length), file) in media.files.iter_mut().zip(&mut media.lengths).zip(files) {
+        let Some(file) = file else { continue };
+        *length = file.bytes as usize;
+        let needed = (*length).min(MAX_FILE).div_ceil(SECTOR);
+        for (n, part) in bytes.chunks_mut(SECTOR).take(needed).enumerate() {
+            let sector = file.sector.checked_add(n as u32);
+            if !sector.is_some_and(|sector| read(sector, buffer)) {
+                *length = UNREADABLE;
+                break;
+            }
+            part.copy_from_slice(&buffer[..]);
+        }
+    }
+    true
+}
+
+/// Finds the files of [`NAMES`] on a CD with the label; `None` where there is no such CD.
+fn find(
     buffer: &mut [u8; SECTOR],
     read: &mut dyn FnMut(u32, &mut [u8; SECTOR]) -> bool,
 ) -> Option<[Option<Extent>; 3]> {

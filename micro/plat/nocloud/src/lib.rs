@@ -2,8 +2,8 @@
 //! cloud-init's *NoCloud*: settings of one computer on a disk or CD of its own, labelled `cidata`, with the files `meta-data`,
 //! `network-config` and `user-data` (cloud-init's documentation, "NoCloud" and "Networking config").
 //!
-//! The UEFI stub finds the disk, which firmware reads for it whatever controller it is at, and [`words`] turns the files into words of
-//! the kernel's command line. It runs where nothing can be allocated. Everything on the disk is untrusted: it is read within bounds,
+//! The loaders that firmware starts (`efi`, `bios`) find the disk, which firmware reads for them whatever controller it is at, and
+//! [`Media::add_to`] turns the files into words of the kernel's command line. It runs where nothing can be allocated. Everything on the disk is untrusted: it is read within bounds,
 //! and what is not understood is left out with a sentence. This crate depends on nothing.
 //!
 //! | file | what counts |
@@ -17,8 +17,10 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod fat;
 pub mod iso;
 mod line;
+mod media;
 mod network;
 pub mod smbios;
 #[cfg(test)]
@@ -26,6 +28,7 @@ mod tests;
 mod yaml;
 
 pub use line::words;
+pub use media::{Media, UNREADABLE};
 
 /// Most bytes of a file. cloud-init itself warns of user data above 16 KiB.
 pub const MAX_FILE: usize = 16 << 10;

@@ -47,7 +47,7 @@ fn told(result: Result<(), Wrong>, file: &str, say: &mut Say<'_>) {
 pub fn words(files: &Files<'_>, line: &str, out: &mut [u8], say: &mut Say<'_>) -> Option<usize> {
     let (settings, program) = match line.find(" -- ") {
         Some(end) => line.split_at(end + 1),
-        None if line.starts_with("-- ") => ("", line),
+        None if line == "--" || line.starts_with("-- ") => ("", line),
         None => line.split_at(line.strip_suffix(" --").map_or(line.len(), |settings| settings.len() + 1)),
     };
     let mut hostname = None;

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The computer's serial number in firmware's tables (SMBIOS 3.7, DSP0134), where cloud-init looks for its first words:
-//! `ds=nocloud;h=NAME`.
+//! What firmware's tables call the computer (SMBIOS 3.7, DSP0134): maker and product, by which clouds are known, and the serial number,
+//! where cloud-init looks for its first words: `ds=nocloud;h=NAME`.
 
 /// Most bytes of the tables that are looked at.
 pub const MAX_TABLES: usize = 64 << 10;
 /// Kinds of structures: the computer, and the end.
 const SYSTEM: u8 = 1;
 const END: u8 = 127;
-/// Where in the system's structure the number of the serial number's string is (7.2).
+/// Where in the system's structure the numbers of its strings are (7.2).
+const VENDOR: usize = 4;
+const PRODUCT: usize = 5;
 const SERIAL: usize = 7;
+
+/// What the computer is called; empty where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct System<'a> {
+    pub vendor: &'a str,
+    pub product: &'a str,
+    pub serial: &'a str,
+}
 
 /// Where the tables are and how long, by an entry point (5.2).
 pub fn tables(entry: &[u8]) -> Option<(u64, usize)> {
@@ -24,16 +34,20 @@ pub fn tables(entry: &[u8]) -> Option<(u64, usize)> {
     (at != 0).then_some((at, (length as usize).min(MAX_TABLES)))
 }
 
-/// The serial number of the computer.
-pub fn serial(mut tables: &[u8]) -> Option<&str> {
+/// What the tables call the computer.
+pub fn system(mut tables: &[u8]) -> Option<System<'_>> {
     while let [kind, length, ..] = *tables {
         let (structure, strings) = tables.split_at_checked(usize::from(length).max(4))?;
         // The strings behind a structure end with an empty one (6.1.3).
         let end = strings.windows(2).position(|pair| pair == [0, 0])?;
         if kind == SYSTEM {
-            let wanted = usize::from(*structure.get(SERIAL)?).checked_sub(1)?;
-            let string = strings.get(..end)?.split(|byte| *byte == 0).nth(wanted)?;
-            return core::str::from_utf8(string).ok();
+            let string = |at: usize| {
+                let wanted = usize::from(*structure.get(at)?).checked_sub(1)?;
+                let string = strings.get(..end)?.split(|byte| *byte == 0).nth(wanted)?;
+                core::str::from_utf8(string).ok()
+            };
+            let [vendor, product, serial] = [VENDOR, PRODUCT, SERIAL].map(|at| string(at).unwrap_or(""));
+            return Some(System { vendor, product, serial });
         }
         if kind == END {
             return None;
@@ -68,9 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn the_serial_number_is_found_and_gives_a_name() {
+    fn the_computers_names_are_found_and_its_serial_number_gives_another() {
         let tables = made();
-        assert_eq!(serial(&tables), Some("ds=nocloud;i=i-1;h=web"));
+        let told = System { vendor: "maker", product: "product", serial: "ds=nocloud;i=i-1;h=web" };
+        assert_eq!(system(&tables), Some(told));
+        // A string that has the number 0 is none.
+        assert_eq!(system(&[1, 8, 0, 0, 0, 0, 0, 0, 0, 0]), Some(System::default()));
+        assert_eq!(system(&[127, 4, 0, 0, 0, 0]), None);
         assert_eq!(hostname("ds=nocloud;i=i-1;h=web"), Some("web"));
         assert_eq!(hostname("ds=NoCloud;local-hostname=a"), Some("a"));
         for other in ["", "VMware-56 4d", "ds=nocloud", "ds=ec2;h=web", "h=web"] {
@@ -82,13 +100,13 @@ mod tests {
     fn damaged_tables_are_read_within_their_bounds() {
         let good = made();
         for length in 0..good.len() {
-            let _ = serial(&good[..length]);
+            let _ = system(&good[..length]);
         }
         for at in 0..good.len() {
             for value in 0..=255 {
                 let mut bad = good.clone();
                 bad[at] = value;
-                let _ = serial(&bad);
+                let _ = system(&bad);
             }
         }
     }

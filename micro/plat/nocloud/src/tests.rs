@@ -102,6 +102,16 @@ fn what_makes_no_sense_is_left_out_with_a_sentence() {
 }
 
 #[test]
+fn words_come_before_the_program_where_there_is_nothing_else() {
+    let files = Files { meta: "local-hostname: web", ..Files::default() };
+    for (line, told) in
+        [("--", "hostname=web --"), ("-- /x", "hostname=web -- /x"), ("a --", "a hostname=web --")]
+    {
+        assert_eq!(apply(files, line), (told.into(), vec![]));
+    }
+}
+
+#[test]
 fn a_line_too_long_is_none_and_no_words_of_a_file_add_settings() {
     let files = Files {
         user: "#cloud-config\nhostname: 'a -- /bin/other'\nunilith:\n  env:\n    A: 'b vol=x:/ -- /bin/other'\n",
