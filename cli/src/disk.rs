@@ -57,6 +57,7 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
         ("nvme", drives),
         // What a person without a serial line looks at.
         ("framebuffer", "on"),
+        ("acpi", "on"),
     ];
     for (part, choice) in wanted {
         if !flags.set.iter().any(|choice| choice.split('=').next() == Some(part)) {

@@ -3,8 +3,9 @@
 
 use std::{
     fs,
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -105,6 +106,26 @@ impl Drop for Computer {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
+}
+
+/// Gives QEMU a command over its own line (QMP), and waits for its answer; fails until it listens.
+fn tell_qemu(qmp: &Path, command: &str) -> io::Result<()> {
+    let mut line = UnixStream::connect(qmp)?;
+    line.set_read_timeout(Some(BOOT))?;
+    let mut answers = BufReader::new(line.try_clone()?);
+    let mut answer = || -> io::Result<String> {
+        let mut text = String::new();
+        match answers.read_line(&mut text)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(text),
+        }
+    };
+    assert!(answer()?.contains("QMP"));
+    for command in [r#"{"execute": "qmp_capabilities"}"#, command] {
+        writeln!(line, "{command}")?;
+        while !answer()?.contains(r#""return""#) {}
+    }
+    Ok(())
 }
 
 /// Sends so many bytes to a server that sends them back; how many came back right.
@@ -478,6 +499,31 @@ fn a_computer_in_a_cloud_is_told_its_name_and_environment() {
         for text in [says].iter().chain(more) {
             assert!(said.contains(text), "{text:?} is missing: {said}");
         }
+    }
+}
+
+#[test]
+fn the_power_button_asks_for_the_end_and_the_computer_switches_itself_off() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let disk = unilith.path("disk.img");
+    let script = "trap 'echo asked; exit 5' TERM; echo ready; sleep 1000 & wait $!";
+    build(&unilith, &disk, &["--network", "none", "--cpus", "2", "busybox", "sh", "-c", script]).ok();
+    let qmp = unilith.path("qmp");
+    let line = format!("unix:{},server=on,wait=off", qmp.display());
+    let computers: [(Firmware, &str); 3] =
+        [(uefi, "q35,graphics=off,smm=on"), (bios, "q35,graphics=off"), (bios, "pc,graphics=off")];
+    for (firmware, machine) in computers {
+        // One that starts anew instead would do so for ever.
+        let kind = ["-M", machine, "-device", "virtio-blk-pci,drive=disk", "-smp", "2", "-qmp", &line];
+        let kind = [&kind[..], &["-action", "reboot=reset"]].concat();
+        let computer = Computer::start_of_kind(&unilith, &disk, &firmware(&unilith), &kind);
+        eventually_within(BOOT, "the program waits", || computer.said().contains("ready"));
+        tell_qemu(&qmp, r#"{"execute": "system_powerdown"}"#).expect("QEMU listens");
+        let said = computer.end();
+        assert!(said.contains("asked") && said.matches("ready").count() == 1, "{said}");
     }
 }
 

@@ -49,7 +49,7 @@ const fn part(
 /// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
 pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
 
-pub const CHOICES: [Choice; 32] = [
+pub const CHOICES: [Choice; 33] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -115,6 +115,12 @@ pub const CHOICES: [Choice; 32] = [
         "framebuffer",
         "the console on the screen, too, where UEFI has one",
         &[("off", ""), ("on", "framebuffer")],
+    ),
+    // Hosts of virtual machines have other ways.
+    part(
+        "acpi",
+        "a computer's power button, and switching it off, which `run` does not need",
+        &[("off", ""), ("on", "acpi")],
     ),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     part(

@@ -3,10 +3,6 @@
 
 use super::*;
 use framebuffer::font;
-use std::{
-    io::{BufRead, BufReader},
-    os::unix::net::UnixStream,
-};
 
 /// QEMU's own line, and what is on the screen of the computer that it plays.
 struct Screen {
@@ -26,25 +22,9 @@ impl Screen {
 
     /// Has QEMU write the pixels to a file; fails until it listens.
     fn take(&self) -> io::Result<Vec<u8>> {
-        let mut line = UnixStream::connect(&self.qmp)?;
-        line.set_read_timeout(Some(BOOT))?;
-        let mut answers = BufReader::new(line.try_clone()?);
-        let mut answer = || -> io::Result<String> {
-            let mut text = String::new();
-            match answers.read_line(&mut text)? {
-                0 => Err(io::ErrorKind::UnexpectedEof.into()),
-                _ => Ok(text),
-            }
-        };
-        assert!(answer()?.contains("QMP"));
         let file = self.dump.display();
-        for command in [
-            r#"{"execute": "qmp_capabilities"}"#.to_string(),
-            format!(r#"{{"execute": "screendump", "arguments": {{"filename": "{file}"}}}}"#),
-        ] {
-            writeln!(line, "{command}")?;
-            while !answer()?.contains(r#""return""#) {}
-        }
+        let words = format!(r#"{{"execute": "screendump", "arguments": {{"filename": "{file}"}}}}"#);
+        tell_qemu(&self.qmp, &words)?;
         fs::read(&self.dump)
     }
 

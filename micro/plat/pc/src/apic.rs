@@ -282,10 +282,15 @@ pub fn has_line(line: Line) -> bool {
 
 /// Lets the rising edge of a line raise `vector` on the boot processor, as ISA's and virtio-mmio's lines do.
 pub fn route(line: Line, vector: u8) {
+    route_edge(line, vector, false);
+}
+
+/// As [`route`]; the falling edge where the line is active when it is low.
+pub fn route_edge(line: Line, vector: u8, is_low: bool) {
     let base = IO_APICS[usize::from(line.0 / IO_APIC_LINES)];
     let entry = 0x10 + 2 * u32::from(line.0 % IO_APIC_LINES);
     io_write(base, entry + 1, identity() << 24);
-    io_write(base, entry, vector.into());
+    io_write(base, entry, u32::from(vector) | u32::from(is_low) << 13);
 }
 
 #[cfg(test)]

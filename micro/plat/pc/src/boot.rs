@@ -3,7 +3,8 @@
 
 use crate::windows::{VirtioWindow, Windows};
 use crate::{
-    KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, power, pvh, screen, serial, windows, xen,
+    KERNEL_BASE, apic, asm, clock, cpu, descriptors, off_switch, paging, pci, power, pvh, screen, serial,
+    windows, xen,
 };
 use alloc::format;
 use alloc::string::String;
@@ -48,6 +49,7 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     }
     clock::finish();
     clock::set_wall_clock(config.epoch_ns);
+    off_switch::begin(machine.acpi_root);
     upcall::unilith_kernel_main(Boot {
         config,
         initrd: machine.initrd,

@@ -20,6 +20,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(any(test, feature = "acpi", feature = "smp"))]
+#[cfg_attr(test, allow(dead_code))]
+mod acpi;
+#[cfg(any(test, feature = "acpi"))]
+#[cfg_attr(test, allow(dead_code))]
+mod acpi_power;
 #[cfg_attr(test, allow(dead_code))]
 mod apic;
 #[cfg(not(test))]
@@ -53,6 +59,11 @@ mod memory_types;
 pub mod messages;
 #[cfg(all(test, feature = "smp"))]
 mod model;
+#[cfg(all(not(test), not(feature = "acpi")))]
+#[path = "no_off_switch.rs"]
+mod off_switch;
+#[cfg(all(not(test), feature = "acpi"))]
+mod off_switch;
 #[cfg(not(test))]
 mod paging;
 #[cfg(not(test))]

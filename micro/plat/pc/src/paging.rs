@@ -330,3 +330,22 @@ pub unsafe fn unmap_stack_page(address: u64) -> u64 {
         frame
     }
 }
+
+/// Memory that firmware's tables may be in: what the physical map shows from the first instruction on.
+#[cfg(any(feature = "acpi", feature = "smp"))]
+pub struct Mapped;
+
+#[cfg(any(feature = "acpi", feature = "smp"))]
+impl crate::acpi::Physical for Mapped {
+    fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        let fits = address.checked_add(to.len() as u64).is_some_and(|end| end <= mapped_at_start());
+        if fits {
+            for (i, byte) in to.iter_mut().enumerate() {
+                // SAFETY: the physical map shows the address. Where no memory is, and no device whose registers change when they
+                // are read, all bits are set; firmware names no address of a device, and if it does a byte of it is read.
+                *byte = unsafe { physical_to_virtual::<u8>(address + i as u64).read_volatile() };
+            }
+        }
+        fits
+    }
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status port, or what takes its place, and the end of the machine.
 
+use crate::off_switch;
 use crate::serial::{self, unilith_machine_write_raw};
 use crate::x86::{inb, outb, outl, outw, write_bytes};
 use crate::xen;
@@ -139,6 +140,7 @@ fn off(success: bool) -> ! {
     unsafe {
         asm!("cli");
         outl(EXIT_PORT, u32::from(!success));
+        off_switch::off();
         // Elsewhere something else may be at this port.
         if listener() == ON_CONSOLE {
             outb(SLEEP_CONTROL, SLEEP_OFF);

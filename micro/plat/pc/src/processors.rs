@@ -193,23 +193,6 @@ const USED: u32 = 1;
 const UNUSED: u32 = 2;
 static RUN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Memory that firmware's tables may be in: what the physical map shows from the first instruction on.
-struct Mapped;
-
-impl topology::Physical for Mapped {
-    fn read(&self, address: u64, to: &mut [u8]) -> bool {
-        let fits = address.checked_add(to.len() as u64).is_some_and(|end| end <= paging::mapped_at_start());
-        if fits {
-            for (i, byte) in to.iter_mut().enumerate() {
-                // SAFETY: the physical map shows the address. Where no memory is, and no device whose registers change when they
-                // are read, all bits are set; firmware names no address of a device, and if it does a byte of it is read.
-                *byte = unsafe { physical_to_virtual::<u8>(address + i as u64).read_volatile() };
-            }
-        }
-        fits
-    }
-}
-
 /// Starts the other processors of `wanted`, which run `run` once the kernel, whose lock the caller holds from now on, lets them in.
 /// Their number is final then; a processor that cannot be used is told of and left out. In the boot processor's first code, with
 /// the heap.
@@ -217,7 +200,7 @@ pub fn start(wanted: u32, run: fn() -> !) {
     if wanted < 2 {
         return;
     }
-    let found = match topology::find(&Mapped, crate::boot::acpi_root()) {
+    let found = match topology::find(&paging::Mapped, crate::boot::acpi_root()) {
         Ok(found) => found,
         Err(reason) => return log::error!("{reason}: one processor is used"),
     };

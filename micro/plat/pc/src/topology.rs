@@ -2,18 +2,12 @@
 //! Which processors there are: ACPI's table of interrupt controllers (MADT; ACPI 6.5, 5.2.12), or the MultiProcessor
 //! Specification's table (version 1.4, chapter 4) where there is no ACPI.
 //!
-//! The tables are firmware's, and any of them may lie: lengths are bounded, checksums are verified, and what a table says lies
-//! where memory is.
+//! The tables are firmware's, and any of them may lie, as `acpi` says.
 
+use crate::acpi::{self, Physical, Result, is_summed, search, u16_at, u32_at};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_plat::MAX_CPUS;
-
-/// Physical memory that may be read.
-pub trait Physical {
-    /// Reads from an address on; false where not all of it is memory that firmware may have tables in.
-    fn read(&self, address: u64, to: &mut [u8]) -> bool;
-}
 
 /// Identities of the processors' local APICs, each once, as far as they fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,131 +29,16 @@ impl Identities {
     }
 }
 
-type Result<T> = core::result::Result<T, &'static str>;
-
-/// No table is longer: the largest of real computers have some ten thousand bytes.
-const TABLE_MAX: usize = 64 << 10;
-/// The first KiB of the extended BIOS data area, and the BIOS's ROM.
-const EBDA_POINTER: u64 = 0x40e;
-const EBDA_BYTES: usize = 1 << 10;
-const ROM: u64 = 0xe_0000;
-const ROM_BYTES: usize = 0x2_0000;
-/// The last KiB of base memory, where it ends at 640 KiB or one KiB below.
-const BASE_ENDS: [u64; 2] = [0x9_fc00, 0x9_f800];
-
 /// The processors that may be used. `rsdp` is what the boot loader says of ACPI's root pointer, or 0. The error is a sentence's end:
 /// what is wrong with a table.
 pub fn find(memory: &impl Physical, rsdp: u64) -> Result<Identities> {
-    let root = match rsdp {
-        0 => search(memory, b"RSD PTR ", 20),
-        told => Some(told),
-    };
-    if let Some(root) = root
-        && let Some(madt) = find_madt(memory, root)?
-    {
+    if let Some(madt) = acpi::find(memory, rsdp, b"APIC")? {
         return processors_of_madt(&madt);
     }
     match search(memory, b"_MP_", 16) {
         Some(pointer) => processors_of_mp(memory, pointer),
         None => Ok(Identities::default()),
     }
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    array(bytes, at).map(u16::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    array(bytes, at).map(u32::from_le_bytes)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    array(bytes, at).map(u64::from_le_bytes)
-}
-
-fn is_summed(bytes: &[u8]) -> bool {
-    bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)) == 0
-}
-
-/// A structure that begins with these bytes at a multiple of 16, and whose first `length` bytes have their sum.
-fn search(memory: &impl Physical, signature: &[u8], length: usize) -> Option<u64> {
-    let mut segment = [0; 2];
-    let ebda = memory.read(EBDA_POINTER, &mut segment).then(|| u64::from(u16::from_le_bytes(segment)) << 4);
-    let areas = ebda.into_iter().chain(BASE_ENDS).map(|at| (at, EBDA_BYTES)).chain([(ROM, ROM_BYTES)]);
-    let mut found = [0; 20];
-    for (start, bytes) in areas {
-        let found_at = (start..start + bytes as u64).step_by(16).find(|at| {
-            let found = &mut found[..length];
-            memory.read(*at, &mut found[..signature.len()])
-                && found.starts_with(signature)
-                && memory.read(*at, found)
-                && is_summed(found)
-        });
-        if found_at.is_some() {
-            return found_at;
-        }
-    }
-    None
-}
-
-/// A table with its header, if the signature is the one.
-fn table(memory: &impl Physical, address: u64, signature: &[u8]) -> Result<Option<Vec<u8>>> {
-    let mut header = [0; 36];
-    if !memory.read(address, &mut header) {
-        return Err("ACPI names a table where no memory is");
-    }
-    if !header.starts_with(signature) {
-        return Ok(None);
-    }
-    let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-    if !(header.len()..=TABLE_MAX).contains(&length) {
-        return Err("a table of ACPI has a length that cannot be");
-    }
-    let mut bytes = Vec::new();
-    bytes.reserve_exact_fallibly(length).map_err(|_| "there is no memory for ACPI's tables")?;
-    bytes.resize(length, 0);
-    if !memory.read(address, &mut bytes) {
-        return Err("a table of ACPI is longer than the memory it is in");
-    }
-    if !is_summed(&bytes) {
-        return Err("a table of ACPI has another sum than it says");
-    }
-    Ok(Some(bytes))
-}
-
-/// The MADT that the root pointer leads to; `None` where there is none.
-fn find_madt(memory: &impl Physical, root: u64) -> Result<Option<Vec<u8>>> {
-    let mut pointer = [0; 36];
-    if !memory.read(root, &mut pointer[..20])
-        || !pointer.starts_with(b"RSD PTR ")
-        || !is_summed(&pointer[..20])
-    {
-        return Err("what the boot loader calls ACPI's root pointer is none");
-    }
-    // Revision 2 has a second pointer, with addresses of 64 bits.
-    let is_long = pointer[15] >= 2 && memory.read(root, &mut pointer) && is_summed(&pointer);
-    let (at, width) = match u64_at(&pointer, 24) {
-        Some(long) if is_long && long != 0 => (long, 8),
-        _ => (u64::from(u32_at(&pointer, 16).unwrap_or(0)), 4),
-    };
-    let signature: &[u8] = if width == 8 { b"XSDT" } else { b"RSDT" };
-    let Some(list) = table(memory, at, signature)? else {
-        return Err("ACPI's root pointer leads to something else than the list of tables");
-    };
-    for entry in list[36..].chunks_exact(width) {
-        let address = match width {
-            8 => u64_at(entry, 0),
-            _ => u32_at(entry, 0).map(u64::from),
-        };
-        if let Some(madt) = table(memory, address.unwrap_or(0), b"APIC")? {
-            return Ok(Some(madt));
-        }
-    }
-    Ok(None)
 }
 
 /// Behind the header, the address of the local APICs and flags.
@@ -258,40 +137,8 @@ fn processors_of_mp(memory: &impl Physical, pointer: u64) -> Result<Identities> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use crate::acpi::tests::{Pieces, sum, table as acpi_table};
     use std::vec;
-
-    /// Memory in pieces.
-    #[derive(Clone, Default)]
-    struct Pieces(BTreeMap<u64, Vec<u8>>);
-
-    impl Physical for Pieces {
-        fn read(&self, address: u64, to: &mut [u8]) -> bool {
-            let Some((start, piece)) = self.0.range(..=address).next_back() else { return false };
-            let at = (address - start) as usize;
-            let Some(bytes) = at.checked_add(to.len()).and_then(|end| piece.get(at..end)) else {
-                return false;
-            };
-            to.copy_from_slice(bytes);
-            true
-        }
-    }
-
-    fn sum(bytes: &mut [u8], at: usize) {
-        bytes[at] = 0;
-        let sum = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-        bytes[at] = sum.wrapping_neg();
-    }
-
-    fn acpi_table(signature: &[u8; 4], body: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; 36];
-        bytes[..4].copy_from_slice(signature);
-        bytes.extend(body);
-        let length = bytes.len() as u32;
-        bytes[4..8].copy_from_slice(&length.to_le_bytes());
-        sum(&mut bytes, 9);
-        bytes
-    }
 
     /// Local APICs with these identities and flags, long ones from 256 on.
     fn madt(processors: &[(u32, u32)]) -> Vec<u8> {

@@ -68,6 +68,19 @@ pub unsafe fn outl(port: u16, value: u32) {
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags)) }
 }
 
+/// Reads two bytes from an I/O port.
+///
+/// # Safety
+///
+/// As [`inb`].
+#[cfg(feature = "acpi")]
+pub unsafe fn inw(port: u16) -> u16 {
+    let value;
+    // SAFETY: by the caller's word.
+    unsafe { asm!("in ax, dx", in("dx") port, out("ax") value, options(nostack, preserves_flags)) }
+    value
+}
+
 /// Reads a byte from an I/O port.
 ///
 /// # Safety
