@@ -513,8 +513,12 @@ fn the_power_button_asks_for_the_end_and_the_computer_switches_itself_off() {
     build(&unilith, &disk, &["--network", "none", "--cpus", "2", "busybox", "sh", "-c", script]).ok();
     let qmp = unilith.path("qmp");
     let line = format!("unix:{},server=on,wait=off", qmp.display());
-    let computers: [(Firmware, &str); 3] =
-        [(uefi, "q35,graphics=off,smm=on"), (bios, "q35,graphics=off"), (bios, "pc,graphics=off")];
+    let computers: [(Firmware, &str); 4] = [
+        (uefi, "q35,graphics=off,smm=on"),
+        (uefi, "pc,graphics=off"),
+        (bios, "q35,graphics=off"),
+        (bios, "pc,graphics=off"),
+    ];
     for (firmware, machine) in computers {
         // One that starts anew instead would do so for ever.
         let kind = ["-M", machine, "-device", "virtio-blk-pci,drive=disk", "-smp", "2", "-qmp", &line];

@@ -149,6 +149,23 @@ fn the_page_of_the_command_is_its_help() {
 }
 
 #[test]
+fn the_readme_has_every_kind_of_machine() {
+    let help = Unilith::new().run(&["build", "--help"]).ok().out;
+    let values = help.lines().skip_while(|line| !line.trim_start().starts_with("--machine <")).skip(1);
+    let kinds: Vec<&str> = values
+        .take_while(|line| !line.contains("[default"))
+        .filter_map(|line| line.trim_start().strip_prefix("- ")?.split(':').next())
+        .collect();
+    assert!(kinds.len() > 5 && kinds.contains(&"auto"), "{kinds:?}");
+    let readme = std::fs::read_to_string(unilith_tests::root().join("README.md")).expect("a README");
+    let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `")).collect();
+    for kind in kinds.into_iter().filter(|kind| *kind != "auto") {
+        let has_it = rows.iter().any(|row| row.contains(&format!("--machine {kind}`")));
+        assert!(has_it, "README.md has no row for {kind}");
+    }
+}
+
+#[test]
 fn the_page_of_the_overlays_commands_is_what_a_machine_says() {
     let unilith = Unilith::new();
     if tested_kernel() != "micro" {
