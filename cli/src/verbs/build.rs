@@ -134,6 +134,7 @@ fn run_script(spec: &Spec) -> String {
         volumes: &spec.volumes,
         disks: spec.drives.iter().map(disk).collect(),
         link: if connection == Connection::None { qemu::Link::None } else { qemu::Link::User(ports) },
+        vhost: None,
         mac: spec.mac(),
         mtu: None,
         console: qemu::Stream::Stdio,

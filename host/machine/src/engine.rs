@@ -164,11 +164,13 @@ fn emulator(
     };
     let (output, output_end) = output.unzip();
     let (mac, mtu) = link.mac_and_mtu(spec);
+    let accel = spec.accel.unwrap_or(Accel::Tcg);
+    let vhost = vhost_net(accel, link);
     let settings = files.settings.as_deref().map(unlisted).transpose();
     let settings = settings.map_err(|e| MachineError::Qemu(format!("no memfd: {e}")))?;
     let line = qemu::Line {
         platform: spec.platform,
-        accel: spec.accel.unwrap_or(Accel::Tcg),
+        accel,
         processor: qemu::processor(),
         memory: spec.memory,
         cpus: spec.cpus,
@@ -180,6 +182,7 @@ fn emulator(
         volumes: &spec.volumes,
         disks: drives.iter().enumerate().map(disk).collect(),
         link: link.for_qemu(),
+        vhost: vhost.as_ref().map(AsRawFd::as_raw_fd),
         mac,
         mtu,
         console: qemu::Stream::Socket(console_end.as_raw_fd()),
@@ -197,6 +200,7 @@ fn emulator(
     inherited
         .extend(line.overlay.iter().flat_map(|overlay| [Some(overlay.socket), overlay.output]).flatten());
     inherited.extend(line.settings);
+    inherited.extend(line.vhost);
     inherited.extend(line.disks.iter().filter_map(|disk| disk.descriptor));
     if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
         inherited.push(fd);
@@ -214,6 +218,13 @@ fn emulator(
     let messages = child.stderr.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
     let handle = Handle { pidfd, control: Control::Qmp(control) };
     Ok(Engine { pid: child.id(), isolation: None, console, output, status, messages, handle })
+}
+
+/// The host's kernel as the other side of a machine's tap device, where it has that part and this user may use it. Only KVM tells
+/// it of doorbells.
+fn vhost_net(accel: Accel, link: &Link) -> Option<File> {
+    let has_use = accel == Accel::Kvm && matches!(link.for_qemu(), qemu::Link::Tap(_));
+    has_use.then(|| File::options().read(true).write(true).open("/dev/vhost-net").ok())?
 }
 
 fn pin(child: &Child) -> io::Result<OwnedFd> {

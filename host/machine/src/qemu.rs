@@ -92,6 +92,8 @@ pub struct Line<'a> {
     pub volumes: &'a [Mount],
     pub disks: Vec<Disk>,
     pub link: Link,
+    /// /dev/vhost-net, inherited: the host's kernel moves packets between a tap device and the machine, without QEMU.
+    pub vhost: Option<i32>,
     /// The network device's address.
     pub mac: [u8; 6],
     /// The MTU that the device names; `None`: it names none.
@@ -173,7 +175,10 @@ impl Line<'_> {
         }
         let netdev = match &self.link {
             Link::None => None,
-            Link::Tap(fd) => Some(format!("tap,id=net0,fd={fd}")),
+            Link::Tap(fd) => {
+                let vhost = self.vhost.map_or(String::new(), |fd| format!(",vhost=on,vhostfd={fd}"));
+                Some(format!("tap,id=net0,fd={fd}{vhost}"))
+            }
             // Understood by every QEMU; `stream` is its name since 7.2 only.
             Link::Frames(fd) => Some(format!("socket,id=net0,fd={fd}")),
             Link::User(ports) => {
@@ -346,6 +351,7 @@ mod tests {
             volumes,
             disks: Vec::new(),
             link: Link::User(vec![publish]),
+            vhost: None,
             mac: mac_of("0123456789ab"),
             mtu: None,
             console: Stream::Socket(5),
@@ -358,6 +364,15 @@ mod tests {
     fn text(line: &Line) -> String {
         let words = line.arguments();
         words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_tap_device_may_have_the_hosts_kernel_behind_it() {
+        let mut line = line(Platform::Microvm, &[]);
+        line.link = Link::Tap(7);
+        assert!(text(&line).contains("-netdev tap,id=net0,fd=7 "), "{}", text(&line));
+        line.vhost = Some(9);
+        assert!(text(&line).contains("-netdev tap,id=net0,fd=7,vhost=on,vhostfd=9 "), "{}", text(&line));
     }
 
     #[test]
