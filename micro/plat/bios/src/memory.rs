@@ -105,18 +105,20 @@ impl Memory {
         length
     }
 
+    /// Whether these bytes are RAM that the loader may use and nobody has.
+    fn is_free(&self, start: u64, end: u64) -> bool {
+        let mut taken = self.taken[..self.takes].iter();
+        start >= MIB && taken.all(|(s, e)| end <= *s || start >= *e) && self.end_of_ram(start) >= end
+    }
+
     /// Takes these bytes, which somebody wants there and nowhere else; whether they are RAM that nobody has.
     pub fn take_at(&mut self, start: u64, end: u64) -> bool {
-        let is_free = self.taken[..self.takes].iter().all(|(s, e)| end <= *s || start >= *e);
-        let Some(slot) = self.taken.get_mut(self.takes).filter(|_| is_free && start >= MIB) else {
-            return false;
-        };
-        *slot = (start, end);
-        self.takes += 1;
-        if self.end_of_ram(start) < end {
-            self.takes -= 1;
+        if !self.is_free(start, end) {
             return false;
         }
+        let Some(slot) = self.taken.get_mut(self.takes) else { return false };
+        *slot = (start, end);
+        self.takes += 1;
         true
     }
 
@@ -130,8 +132,7 @@ impl Memory {
         let mut best = None;
         for start in ends.filter_map(lowest) {
             let end = start + size;
-            let is_free = self.taken[..self.takes].iter().all(|(s, e)| end <= *s || start >= *e);
-            if start >= MIB && is_free && Some(start) > best && self.end_of_ram(start) >= end {
+            if Some(start) > best && self.is_free(start, end) {
                 best = Some(start);
             }
         }

@@ -3,31 +3,11 @@
 
 use crate::{firmware::Firmware, loader::take};
 use bios::{drive, memory::Memory};
-use core::fmt;
-use nocloud::{MAX_FILE, Media, fat, iso, smbios};
+use nocloud::{MAX_ADDED, MAX_FILE, Media, fat, iso, smbios};
 
-/// Bytes that the words of the files may add to the command line.
-const MAX_ADDED: usize = 32 << 10;
 /// Places where an entry point of SMBIOS may begin (SMBIOS 3.7, 5.2), its names, and how long each is at most.
 const STEP: usize = 16;
 const ENTRIES: [(&[u8], usize); 2] = [(b"_SM3_", 24), (b"_SM_", 31)];
-
-/// Writes to the screen and the serial port.
-struct Console<'f>(&'f mut Firmware);
-
-impl fmt::Write for Console<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Words of the files may be in any language, the console is for ASCII.
-        for part in text.split_inclusive(|c: char| !matches!(c, ' '..='~')) {
-            let plain = part.trim_end_matches(|c: char| !matches!(c, ' '..='~'));
-            self.0.say(plain);
-            if plain.len() < part.len() {
-                self.0.say("?");
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The kernel's command line, ended by a NUL byte, with what a disk of this computer says; as it is, where there is no such disk.
 pub fn line(
@@ -35,34 +15,14 @@ pub fn line(
     memory: &mut Memory,
     line: &'static [u8],
 ) -> Result<&'static [u8], &'static str> {
-    let mut left = take(memory, 3 * MAX_FILE as u64)?;
-    let mut file = || {
-        let (first, rest) = core::mem::take(&mut left).split_first_chunk_mut()?;
-        left = rest;
-        Some(first)
-    };
-    let files = file().zip(file()).zip(file()).ok_or("there is not enough memory for cloud-init's files")?;
-    let mut media = Media { files: [files.0.0, files.0.1, files.1], lengths: [0; 3] };
+    let files = Media::new(take(memory, 3 * MAX_FILE as u64)?);
+    let (mut media, _) = files.ok_or("there is not enough memory for cloud-init's files")?;
     let has_disk = drive::NUMBERS.into_iter().flatten().any(|disk| has_files(firmware, disk, &mut media));
     let told = told(firmware.tables()).unwrap_or_default();
     let out = take(memory, (line.len() + MAX_ADDED) as u64)?;
-    if !has_disk && smbios::hostname(told.serial).is_none() {
-        // Clouds have a server in place of the disk, which the kernel asks.
-        let cloud = metadata::of_computer(told.vendor, told.product);
-        let length = cloud.and_then(|cloud| metadata::add_to(line, cloud, out));
-        return Ok(length.map_or(line, |length| &out[..length]));
-    }
-    let own = line.strip_suffix(&[0]).and_then(|line| core::str::from_utf8(line).ok());
-    let own = own.ok_or("the file on this disk is damaged: its command line is not UTF-8")?;
-    let end = out.len() - 1;
-    let mut say = |text: fmt::Arguments<'_>| {
-        firmware.say("unilith: cidata: ");
-        let _ = fmt::write(&mut Console(firmware), text);
-        firmware.say("\r\n");
-    };
-    let length = media.add_to(own, told.serial, &mut out[..end], &mut say);
-    // Behind the words there are zeros.
-    Ok(length.map_or(line, |length| &out[..=length]))
+    let has_words = has_disk || smbios::hostname(told.serial).is_some();
+    nocloud::line(line, has_words.then_some(&media), &told, out, &mut |text| firmware.say(text))
+        .ok_or("the file on this disk is damaged: its command line is not UTF-8")
 }
 
 /// Reads the files of a disk with the label; whether it is one.

@@ -5,8 +5,8 @@
 
 use crate::handles::{any, connect_all};
 use crate::stub::{allocate_low, say, tables};
-use core::{fmt, ptr, slice};
-use nocloud::{LABEL, MAX_FILE, Media, NAMES, UNREADABLE, iso, smbios};
+use core::{ptr, slice};
+use nocloud::{LABEL, MAX_ADDED, MAX_FILE, Media, NAMES, UNREADABLE, iso, smbios};
 use uefi_raw::{
     Char16, Guid, guid,
     protocol::{
@@ -26,30 +26,10 @@ const ENTRY_BYTES: [usize; 2] = [24, 31];
 /// Where the label is in what is said of a file system (13.5), and the most bytes of both that are read.
 const LABEL_OFFSET: usize = 36;
 const MAX_INFO: usize = 256;
-/// Bytes that the words of the files may add to the command line.
-const MAX_ADDED: usize = 32 << 10;
-
 /// Memory for one disk's files, and for a sector.
 struct Memory {
     media: Media<'static>,
     sector: &'static mut [u8; iso::SECTOR],
-}
-
-/// Writes to firmware's console.
-struct Console<'s>(&'s SystemTable);
-
-impl fmt::Write for Console<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Words of the files may be in any language, the console is for ASCII.
-        for part in text.split_inclusive(|c: char| !matches!(c, ' '..='~')) {
-            let plain = part.trim_end_matches(|c: char| !matches!(c, ' '..='~'));
-            say(self.0, plain);
-            if plain.len() < part.len() {
-                say(self.0, "?");
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The kernel's command line, ended by a NUL byte, with what a disk of this computer says; as it is, where there is no such disk.
@@ -66,26 +46,9 @@ pub fn line(
         look()
     };
     let out = allocate(services, line.len() + MAX_ADDED)?;
-    if !has_disk && smbios::hostname(told.serial).is_none() {
-        // Clouds have a server in place of the disk, which the kernel asks.
-        let cloud = metadata::of_computer(told.vendor, told.product);
-        let length = cloud.and_then(|cloud| metadata::add_to(line, cloud, out));
-        return Ok(length.map_or(line, |length| &out[..length]));
-    }
-    let console = |text: fmt::Arguments<'_>| {
-        say(system, "unilith: cidata: ");
-        let _ = fmt::write(&mut Console(system), text);
-        say(system, "\r\n");
-    };
-    let own = line.strip_suffix(&[0]).and_then(|line| core::str::from_utf8(line).ok());
-    let own = own.ok_or("this file is damaged: its command line is not UTF-8")?;
-    let end = out.len() - 1;
-    let Some(length) = memory.media.add_to(own, told.serial, &mut out[..end], &mut { console }) else {
-        return Ok(line);
-    };
-    // Pages come with anything in them.
-    out[length] = 0;
-    Ok(&out[..=length])
+    let has_words = has_disk || smbios::hostname(told.serial).is_some();
+    nocloud::line(line, has_words.then_some(&memory.media), &told, out, &mut |text| say(system, text))
+        .ok_or("this file is damaged: its command line is not UTF-8")
 }
 
 /// What firmware calls the computer.
@@ -117,16 +80,11 @@ fn allocate(services: &BootServices, bytes: usize) -> Result<&'static mut [u8], 
 }
 
 fn memory(services: &BootServices) -> Result<Memory, &'static str> {
-    let mut left = allocate(services, 3 * MAX_FILE + iso::SECTOR)?;
+    let left = allocate(services, 3 * MAX_FILE + iso::SECTOR)?;
     let short = "there is not enough memory for cloud-init's files";
-    let mut file = || {
-        let (first, rest) = core::mem::take(&mut left).split_first_chunk_mut().ok_or(short)?;
-        left = rest;
-        Ok::<_, &'static str>(first)
-    };
-    let files = [file()?, file()?, file()?];
+    let (media, left) = Media::new(left).ok_or(short)?;
     let (sector, _) = left.split_first_chunk_mut().ok_or(short)?;
-    Ok(Memory { media: Media { files, lengths: [0; 3] }, sector })
+    Ok(Memory { media, sector })
 }
 
 /// Reads the files of a FAT file system with the label; whether there is one.

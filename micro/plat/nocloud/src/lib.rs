@@ -4,7 +4,7 @@
 //!
 //! The loaders that firmware starts (`efi`, `bios`) find the disk, which firmware reads for them whatever controller it is at, and
 //! [`Media::add_to`] turns the files into words of the kernel's command line. It runs where nothing can be allocated. Everything on the disk is untrusted: it is read within bounds,
-//! and what is not understood is left out with a sentence. This crate depends on nothing.
+//! and what is not understood is left out with a sentence.
 //!
 //! | file | what counts |
 //! | --- | --- |
@@ -20,6 +20,7 @@ extern crate std;
 pub mod fat;
 pub mod iso;
 mod line;
+mod loader;
 mod media;
 mod network;
 pub mod smbios;
@@ -28,6 +29,7 @@ mod tests;
 mod yaml;
 
 pub use line::words;
+pub use loader::{MAX_ADDED, line};
 pub use media::{Media, UNREADABLE};
 
 /// Most bytes of a file. cloud-init itself warns of user data above 16 KiB.

@@ -13,7 +13,15 @@ pub struct Media<'m> {
     pub lengths: [usize; 3],
 }
 
-impl Media<'_> {
+impl<'m> Media<'m> {
+    /// Files that are not there yet, in memory of three times [`MAX_FILE`]; and what is left of that memory. `None`: it is less.
+    pub fn new(memory: &'m mut [u8]) -> Option<(Media<'m>, &'m mut [u8])> {
+        let (meta, rest) = memory.split_first_chunk_mut()?;
+        let (network, rest) = rest.split_first_chunk_mut()?;
+        let (user, rest) = rest.split_first_chunk_mut()?;
+        Some((Media { files: [meta, network, user], lengths: [0; 3] }, rest))
+    }
+
     /// Writes `line`, the kernel's command line, to `out` with what the files and the computer's serial number say; answers its length.
     /// `None`: the line stays as it is. `say` is told what was left out.
     pub fn add_to(&self, line: &str, serial: &str, out: &mut [u8], say: &mut Say<'_>) -> Option<usize> {

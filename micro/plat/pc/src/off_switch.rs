@@ -6,7 +6,7 @@ use crate::x86::{inw, outb, outw};
 use crate::{apic, interrupt, paging, serial};
 use api_lock::SpinLock;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// How often it is looked whether firmware has handed the hardware over: about 300 ms, a microsecond a look.
 const LOOKS: u32 = 300_000;
@@ -14,13 +14,9 @@ const LOOKS: u32 = 300_000;
 static OFF: SpinLock<Option<Off>> = SpinLock::new(None);
 /// Set before the button's interrupt can come: its two registers, the enable register in the upper half.
 static BUTTON: AtomicU32 = AtomicU32::new(0);
-static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Reads what firmware says, by ACPI's root pointer or without. With the heap, and before other processors run.
 pub fn begin(rsdp: u64) {
-    if HAS_BEGUN.swap(true, Ordering::Relaxed) {
-        return;
-    }
     match acpi_power::find(&paging::Mapped, rsdp) {
         Ok(Some(power)) => {
             *OFF.lock() = Some(power.off);
