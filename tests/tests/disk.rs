@@ -544,18 +544,24 @@ fn a_damaged_disk_says_what_is_wrong() {
         eventually_within(BOOT, "the loader says what is wrong", || computer.said().contains(sentence));
     };
     says(&disk, &bios(&unilith), &["-cpu", "qemu32"], "unilith: this processor has no 64-bit mode");
-    let little = "unilith: there is no memory from 2 MiB on, where the kernel belongs";
-    says(&disk, &bios(&unilith), &["-m", "6"], little);
+    says(&disk, &bios(&unilith), &["-m", "6"], "unilith: there is not enough memory below 4 GiB");
 
     let good = fs::read(&disk).expect("a disk");
     // A copy that ended early.
     let cut = unilith.path("cut.img");
-    fs::write(&cut, &good[..4 << 20]).expect("a disk");
+    fs::write(&cut, &good[..2 << 20]).expect("a disk");
     says(&cut, &bios(&unilith), &[], "unilith: the disk cannot be read");
     let mut bytes = good;
-    let is_kernel = |w: &[u8]| w == b"1htilinu" || w == b"unilith1";
+    // The root file system is the last of the file, before the second partition table. What is packed has a sum.
+    let end = bytes.len() - (1 << 20);
+    let root = bytes[..end].iter().rposition(|byte| *byte != 0).expect("a disk with a file") - (64 << 10);
+    bytes[root] ^= 1;
+    fs::write(&disk, &bytes).expect("a disk");
+    let damaged = "is damaged: its root file system is not what was written";
+    says(&disk, &uefi(&unilith), &[], &format!("unilith: this file {damaged}"));
+    says(&disk, &bios(&unilith), &[], &format!("unilith: the file on this disk {damaged}"));
     // The stub and the loader have the word, too; a section begins at a block.
-    let at = bytes.chunks(512).position(|block| is_kernel(&block[..8])).expect("the kernel's section");
+    let at = bytes.chunks(512).position(|block| &block[..8] == b"unilith2").expect("the kernel's section");
     bytes[at * 512] ^= 1;
     fs::write(&disk, bytes).expect("a disk");
     let damaged = "is damaged: it has no kernel that can be read";

@@ -13,17 +13,18 @@ use object::{
 const PAGE: u32 = 4096;
 /// Sections are where they are in memory: the BIOS loader reads the file as it is.
 const FILE_ALIGNMENT: u32 = PAGE;
-/// Most bytes of all.
+/// Most bytes of all, before they are packed.
 const MAX_BYTES: u64 = 2 << 30;
 
 /// The file, to be stored as `/EFI/BOOT/BOOTX64.EFI`. `stub` and `kernel` are ELF files, `line` is the kernel's command
 /// line, `root` its initial RAM disk.
 pub fn efi_file(stub: &[u8], kernel: &[u8], line: &str, root: &[u8]) -> Result<Vec<u8>> {
-    let kernel = kernel_section(kernel)?;
-    let line: Vec<u8> = line.bytes().chain([0]).collect();
     if (kernel.len() + line.len() + root.len()) as u64 > MAX_BYTES {
         return Err(DiskError::TooLarge { what: "the root file system" });
     }
+    let kernel = kernel_section(kernel)?;
+    let line: Vec<u8> = line.bytes().chain([0]).collect();
+    let root = efi::pack(root);
     let stub = Stub::read(stub)?;
     let wrong = |e: object::write::Error| DiskError::Pe(e.to_string());
 
@@ -32,7 +33,7 @@ pub fn efi_file(stub: &[u8], kernel: &[u8], line: &str, root: &[u8]) -> Result<V
     file.reserve_dos_header();
     file.reserve_nt_headers(16);
     let data = pe::IMAGE_SCN_CNT_INITIALIZED_DATA | pe::IMAGE_SCN_MEM_READ;
-    let payload: [(&str, &[u8]); 3] = [(efi::KERNEL, &kernel), (efi::LINE, &line), (efi::ROOT, root)];
+    let payload: [(&str, &[u8]); 3] = [(efi::KERNEL, &kernel), (efi::LINE, &line), (efi::ROOT, &root)];
     let sections = stub.parts.len() + payload.len() + usize::from(!stub.relocations.is_empty());
     file.reserve_section_headers(sections as u16);
 

@@ -3,8 +3,8 @@
 
 use crate::{firmware::Firmware, seed};
 use bios::{BLOCK, PLACE, Place, drive, memory::Memory};
-use core::{arch::global_asm, convert::Infallible, mem::size_of, panic::PanicInfo, ptr, slice};
-use efi::Kernel;
+use core::{arch::global_asm, convert::Infallible, mem::size_of, panic::PanicInfo, slice};
+use efi::{Kernel, Packed};
 use pvh::{Framebuffer, MAGIC, MapEntry, Module, StartInfo, VERSION};
 
 // The way from 64 bits to the kernel's entry is that of the UEFI stub.
@@ -55,20 +55,23 @@ fn start(firmware: &mut Firmware, disk: u8) -> Result<Infallible, &'static str> 
     let kernel = kernel.ok_or("the file on this disk is damaged: it has no kernel that can be read")?;
     let line = section(efi::LINE).filter(|line| line.last() == Some(&0));
     let line = line.ok_or("the file on this disk is damaged: it has no command line")?;
-    let root = section(efi::ROOT).ok_or("the file on this disk is damaged: it has no root file system")?;
+    let packed = section(efi::ROOT).and_then(Packed::decode);
+    let packed = packed.ok_or("the file on this disk is damaged: it has no root file system")?;
 
     let (first, end) = kernel.pages();
     if !memory.take_at(first, end) {
         return Err("there is no memory from 2 MiB on, where the kernel belongs");
     }
     for segment in kernel.segments() {
-        let target = segment.physical as *mut u8;
-        // SAFETY: the pages of all segments were just given to nobody else. `decode` saw that there are no more bytes than
-        // memory.
-        unsafe {
-            ptr::copy_nonoverlapping(segment.bytes.as_ptr(), target, segment.bytes.len());
-            target.add(segment.bytes.len()).write_bytes(0, segment.memory as usize - segment.bytes.len());
+        // SAFETY: the pages of all segments were just given to nobody else; any bytes are bytes.
+        let to = unsafe { slice::from_raw_parts_mut(segment.physical as *mut u8, segment.memory as usize) };
+        if !segment.unpack(to) {
+            return Err("the file on this disk is damaged: its kernel is not what was written");
         }
+    }
+    let root = take(&mut memory, packed.size() as u64)?;
+    if !packed.unpack(root) {
+        return Err("the file on this disk is damaged: its root file system is not what was written");
     }
     let line = seed::line(firmware, &mut memory, line)?;
     let handover = take(&mut memory, size_of::<Handover>() as u64)?.as_mut_ptr().cast::<Handover>();

@@ -230,6 +230,6 @@ drive:
 .balign 4096
 unilith_bios_tables:
     .skip 6 * 4096
-    .skip 16384
+    .skip 65536
 unilith_bios_stack_end:
 .popsection

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who of the firmware has a protocol. Numbers of sections are UEFI 2.10's.
 
+use crate::firmware::call;
 use core::{ffi::c_void, ptr, slice};
 use uefi_raw::{Boolean, Guid, Handle, table::boot::BootServices};
 
@@ -16,7 +17,7 @@ pub fn any<P>(services: &BootServices, protocol: &Guid, mut found: impl FnMut(*m
     handles.iter().any(|handle| {
         let mut interface: *mut c_void = ptr::null_mut();
         // SAFETY: as above. The handle is one that firmware has just named.
-        let status = unsafe { (services.handle_protocol)(*handle, protocol, &mut interface) };
+        let status = call(|| unsafe { (services.handle_protocol)(*handle, protocol, &mut interface) });
         !status.is_error() && !interface.is_null() && found(interface.cast())
     })
 }
@@ -25,7 +26,9 @@ pub fn any<P>(services: &BootServices, protocol: &Guid, mut found: impl FnMut(*m
 pub fn connect_all(services: &BootServices) {
     for handle in located(services, ALL_HANDLES, ptr::null()) {
         // SAFETY: boot services run. The handle is one that firmware has just named; one that has no driver answers an error.
-        let _ = unsafe { (services.connect_controller)(*handle, ptr::null(), ptr::null(), Boolean::TRUE) };
+        let _ = call(|| unsafe {
+            (services.connect_controller)(*handle, ptr::null(), ptr::null(), Boolean::TRUE)
+        });
     }
 }
 
@@ -33,8 +36,9 @@ pub fn connect_all(services: &BootServices) {
 fn located(services: &BootServices, kind: i32, protocol: *const Guid) -> &[Handle] {
     let (mut count, mut handles): (usize, *mut Handle) = (0, ptr::null_mut());
     // SAFETY: boot services run; the pointers are to this call's own.
-    let status =
-        unsafe { (services.locate_handle_buffer)(kind, protocol, ptr::null(), &mut count, &mut handles) };
+    let status = call(|| unsafe {
+        (services.locate_handle_buffer)(kind, protocol, ptr::null(), &mut count, &mut handles)
+    });
     if status.is_error() || handles.is_null() {
         return &[];
     }

@@ -4,9 +4,11 @@
 //!
 //! | section | what is in it |
 //! | --- | --- |
-//! | `.kernel` | [`encode`]: where the kernel's segments go |
+//! | `.kernel` | [`encode`]: where the kernel's segments go, and their bytes, each packed |
 //! | `.line` | the kernel's command line, ended by a NUL byte |
-//! | `.root` | the root file system, a cpio archive |
+//! | `.root` | the root file system, a cpio archive, packed |
+//!
+//! What is packed ([`Packed`]) carries a sum, so bytes that a disk has damaged are never run.
 //!
 //! All three begin at a page. As everything is in one file, one signature covers it (Secure Boot).
 #![no_std]
@@ -15,13 +17,18 @@
 extern crate alloc;
 
 pub mod map;
+mod packed;
 pub mod screen;
+
+pub use packed::Packed;
+#[cfg(any(test, feature = "encode"))]
+pub use packed::pack;
 
 pub const KERNEL: &str = ".kernel";
 pub const LINE: &str = ".line";
 pub const ROOT: &str = ".root";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"unilith1");
+const MAGIC: u64 = u64::from_le_bytes(*b"unilith2");
 /// Bytes of the header, and of a segment's entry.
 const HEADER: usize = 24;
 const ENTRY: usize = 32;
@@ -30,32 +37,40 @@ const MAX_SEGMENTS: u64 = 16;
 
 /// A part of the kernel: its bytes, and zeros behind them up to `memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment<'a> {
+pub struct Segment<B> {
     pub physical: u64,
     /// Bytes it has in memory: at least those of the file.
     pub memory: u64,
-    pub bytes: &'a [u8],
+    pub bytes: B,
+}
+
+impl Segment<Packed<'_>> {
+    /// Fills all of the segment's memory; whether its bytes are those that were packed.
+    pub fn unpack(&self, memory: &mut [u8]) -> bool {
+        let Some((bytes, zeros)) = memory.split_at_mut_checked(self.bytes.size()) else { return false };
+        zeros.fill(0);
+        self.bytes.unpack(bytes)
+    }
 }
 
 /// The section `.kernel`: a magic number, the physical address of the entry, the number of segments; for each its physical
-/// address, its bytes in memory, where its bytes begin in the section, and how many these are; the bytes. All numbers have
-/// 8 bytes, little-endian.
+/// address, its bytes in memory, where its packed bytes begin in the section, and how many these are; the packed bytes. All numbers
+/// have 8 bytes, little-endian.
 #[cfg(any(test, feature = "encode"))]
-pub fn encode(entry: u64, segments: &[Segment<'_>]) -> alloc::vec::Vec<u8> {
+pub fn encode(entry: u64, segments: &[Segment<&[u8]>]) -> alloc::vec::Vec<u8> {
     let mut out = alloc::vec::Vec::new();
+    let packed: alloc::vec::Vec<_> = segments.iter().map(|segment| pack(segment.bytes)).collect();
     let mut offset = (HEADER + ENTRY * segments.len()) as u64;
     for number in [MAGIC, entry, segments.len() as u64] {
         out.extend(number.to_le_bytes());
     }
-    for segment in segments {
-        for number in [segment.physical, segment.memory, offset, segment.bytes.len() as u64] {
+    for (segment, bytes) in segments.iter().zip(&packed) {
+        for number in [segment.physical, segment.memory, offset, bytes.len() as u64] {
             out.extend(number.to_le_bytes());
         }
-        offset += segment.bytes.len() as u64;
+        offset += bytes.len() as u64;
     }
-    for segment in segments {
-        out.extend(segment.bytes);
-    }
+    out.extend(packed.into_iter().flatten());
     out
 }
 
@@ -79,19 +94,18 @@ impl<'a> Kernel<'a> {
         (0..kernel.segments).all(|n| kernel.segment(n).is_some()).then_some(kernel)
     }
 
-    fn segment(&self, n: usize) -> Option<Segment<'a>> {
+    fn segment(&self, n: usize) -> Option<Segment<Packed<'a>>> {
         let at = HEADER + n * ENTRY;
         let (physical, memory) = (word(self.section, at)?, word(self.section, at + 8)?);
         let start = usize::try_from(word(self.section, at + 16)?).ok()?;
-        let length = word(self.section, at + 24)?;
-        let end = start.checked_add(usize::try_from(length).ok()?)?;
-        let bytes = self.section.get(start..end)?;
+        let end = start.checked_add(usize::try_from(word(self.section, at + 24)?).ok()?)?;
+        let bytes = Packed::decode(self.section.get(start..end)?)?;
         // The kernel runs without paging at first.
         let fits = physical.checked_add(memory).is_some_and(|end| end <= 1 << 32);
-        (length <= memory && fits).then_some(Segment { physical, memory, bytes })
+        (bytes.size() as u64 <= memory && fits).then_some(Segment { physical, memory, bytes })
     }
 
-    pub fn segments(&self) -> impl Iterator<Item = Segment<'a>> + '_ {
+    pub fn segments(&self) -> impl Iterator<Item = Segment<Packed<'a>>> + '_ {
         (0..self.segments).filter_map(|n| self.segment(n))
     }
 
@@ -133,25 +147,35 @@ mod tests {
 
     #[test]
     fn a_kernel_is_read_as_it_was_written() {
-        let parts = [
-            Segment { physical: 0x20_0000, memory: 0x1000, bytes: b"text" },
+        let text = [7; 3000];
+        let parts: [Segment<&[u8]>; 2] = [
+            Segment { physical: 0x20_0000, memory: 0x1000, bytes: &text },
             Segment { physical: 0x20_1000, memory: 0x1801, bytes: b"" },
         ];
         let section = encode(0x20_0010, &parts);
         let kernel = Kernel::decode(&section).unwrap();
-        assert_eq!(
-            (kernel.entry, kernel.segments().collect::<alloc::vec::Vec<_>>()),
-            (0x20_0010, parts.to_vec())
-        );
-        assert_eq!(kernel.pages(), (0x20_0000, 0x20_3000));
+        assert_eq!((kernel.entry, kernel.pages()), (0x20_0010, (0x20_0000, 0x20_3000)));
+        assert_eq!(kernel.segments().count(), parts.len());
+        for (read, written) in kernel.segments().zip(parts) {
+            assert_eq!((read.physical, read.memory), (written.physical, written.memory));
+            let mut memory = alloc::vec![0xff; read.memory as usize];
+            assert!(read.unpack(&mut memory));
+            let (bytes, zeros) = memory.split_at(written.bytes.len());
+            assert!(bytes == written.bytes && zeros.iter().all(|byte| *byte == 0));
+            assert!(
+                !read.unpack(&mut memory[..written.bytes.len().saturating_sub(1)])
+                    || written.bytes.is_empty()
+            );
+        }
     }
 
     #[test]
     fn a_damaged_kernel_is_none() {
-        let part = Segment { physical: 0x20_0000, memory: 8, bytes: b"12345678" };
+        let part: Segment<&[u8]> = Segment { physical: 0x20_0000, memory: 8, bytes: b"12345678" };
         let section = encode(0x20_0000, &[part]);
         for length in 0..section.len() {
-            assert!(Kernel::decode(&section[..length]).is_none(), "{length}");
+            let kernel = Kernel::decode(&section[..length]);
+            assert!(kernel.is_none(), "{length}");
         }
         let with = |at: usize, value: u64| {
             let mut other = section.clone();
@@ -163,6 +187,23 @@ mod tests {
         assert!(!with(24, u64::MAX) && !with(24, (1 << 32) - 4), "above 4 GiB");
         assert!(!with(32, 7), "less memory than bytes");
         assert!(!with(40, u64::MAX) && !with(40, 64) && !with(48, u64::MAX), "bytes that are not there");
+    }
+
+    #[test]
+    fn firmware_is_called_where_it_may_interrupt_and_nowhere_else() {
+        let sources = [include_str!("handles.rs"), include_str!("seed.rs"), include_str!("stub.rs")];
+        let mut calls = 0;
+        for lines in sources.map(|source| source.lines().collect::<alloc::vec::Vec<_>>()) {
+            for (n, line) in lines.iter().enumerate() {
+                // A function that a field points to, as all of firmware's are.
+                if ["(services.", "((*"].iter().any(|field| line.contains(field)) && line.contains(")(") {
+                    calls += 1;
+                    let call = lines[n.saturating_sub(1)..=n].concat();
+                    assert!(call.contains("call(||"), "not by `firmware::call`: {line}");
+                }
+            }
+        }
+        assert!(calls > 15, "{calls}");
     }
 
     #[test]

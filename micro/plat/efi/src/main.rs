@@ -4,6 +4,8 @@
 #![cfg_attr(panic = "abort", no_std, no_main)]
 
 #[cfg(panic = "abort")]
+mod firmware;
+#[cfg(panic = "abort")]
 mod handles;
 #[cfg(panic = "abort")]
 mod seed;

@@ -3,6 +3,7 @@
 //!
 //! A file system that firmware knows (FAT) is asked for its label and files; what is on any medium else is looked at as a CD.
 
+use crate::firmware::call;
 use crate::handles::{any, connect_all};
 use crate::stub::{allocate_low, say, tables};
 use core::{ptr, slice};
@@ -92,7 +93,7 @@ fn file_systems(services: &BootServices, memory: &mut Memory) -> bool {
     any(services, &SimpleFileSystemProtocol::GUID, |system: *mut SimpleFileSystemProtocol| {
         let mut root: *mut FileProtocolV1 = ptr::null_mut();
         // SAFETY: firmware's own protocol (13.4), boot services run.
-        let status = unsafe { ((*system).open_volume)(system, &mut root) };
+        let status = call(|| unsafe { ((*system).open_volume)(system, &mut root) });
         if status.is_error() || root.is_null() {
             return false;
         }
@@ -103,7 +104,7 @@ fn file_systems(services: &BootServices, memory: &mut Memory) -> bool {
             }
         }
         // SAFETY: as above; the root is not used behind this.
-        let _ = unsafe { ((*root).close)(root) };
+        let _ = call(|| unsafe { ((*root).close)(root) });
         is_ours
     })
 }
@@ -112,7 +113,7 @@ fn has_label(root: *mut FileProtocolV1, memory: &mut Memory) -> bool {
     let mut size = MAX_INFO;
     let info = memory.sector.as_mut_ptr();
     // SAFETY: firmware's own protocol (13.5); the buffer begins a page and has more than `size` bytes.
-    let status = unsafe { ((*root).get_info)(root, &FileSystemInfo::ID, &mut size, info.cast()) };
+    let status = call(|| unsafe { ((*root).get_info)(root, &FileSystemInfo::ID, &mut size, info.cast()) });
     let label = memory.sector.get(LABEL_OFFSET..size.min(MAX_INFO)).unwrap_or(&[]);
     let label = label.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).take_while(|c| *c != 0);
     let upper = |c: u16| u8::try_from(c).map(|c| c.to_ascii_lowercase()).unwrap_or(0);
@@ -127,8 +128,9 @@ fn read_file(root: *mut FileProtocolV1, name: &str, to: &mut [u8; MAX_FILE]) -> 
     }
     let mut file: *mut FileProtocolV1 = ptr::null_mut();
     // SAFETY: firmware's own protocol (13.5); the name ends with a zero.
-    let status =
-        unsafe { ((*root).open)(root, &mut file, wide.as_ptr(), FileMode::READ, FileAttribute::empty()) };
+    let status = call(|| unsafe {
+        ((*root).open)(root, &mut file, wide.as_ptr(), FileMode::READ, FileAttribute::empty())
+    });
     if status.is_error() || file.is_null() {
         return 0;
     }
@@ -136,9 +138,9 @@ fn read_file(root: *mut FileProtocolV1, name: &str, to: &mut [u8; MAX_FILE]) -> 
     let mut next = 0u8;
     // SAFETY: as above; both buffers have as many bytes as is said.
     let status = unsafe {
-        let status = ((*file).read)(file, &mut size, to.as_mut_ptr().cast());
-        let rest = ((*file).read)(file, &mut more, (&raw mut next).cast());
-        let _ = ((*file).close)(file);
+        let status = call(|| ((*file).read)(file, &mut size, to.as_mut_ptr().cast()));
+        let rest = call(|| ((*file).read)(file, &mut more, (&raw mut next).cast()));
+        let _ = call(|| ((*file).close)(file));
         if rest.is_error() {
             more = 0;
         }
@@ -164,7 +166,8 @@ fn disks(services: &BootServices, memory: &mut Memory) -> bool {
                 return false;
             }
             // SAFETY: as above; the buffer has the bytes, and begins at a multiple of what any disk wants.
-            let status = unsafe { ((*disk).read_blocks)(disk, id, first, to.len(), to.as_mut_ptr().cast()) };
+            let status =
+                call(|| unsafe { ((*disk).read_blocks)(disk, id, first, to.len(), to.as_mut_ptr().cast()) });
             !status.is_error()
         };
         iso::read_files(&mut memory.media, memory.sector, &mut read)

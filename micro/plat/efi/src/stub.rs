@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What runs in the firmware. Names and numbers of sections are UEFI 2.10's.
 
-use crate::{handles, seed};
+use crate::{
+    firmware::{allow_interrupts, call, forbid_interrupts},
+    handles, seed,
+};
 use core::{arch::global_asm, convert::Infallible, ffi::c_void, mem::size_of, panic::PanicInfo, ptr, slice};
-use efi::{Kernel, map::Map};
+use efi::{Kernel, Packed, map::Map};
 use pvh::{Framebuffer, MAGIC, MapEntry, Module, StartInfo, VERSION};
 use uefi_raw::{
     Guid, Handle, Status, guid,
@@ -49,6 +52,7 @@ const ERROR_MICROSECONDS: usize = 10_000_000;
 /// Called by firmware (4.1), boot services running.
 #[unsafe(no_mangle)]
 extern "efiapi" fn unilith_efi_main(handle: Handle, system: *mut SystemTable) -> Status {
+    forbid_interrupts();
     // SAFETY: firmware passes its system table, which stays where it is while boot services run.
     let (system, services) = unsafe {
         let system = &*system;
@@ -59,43 +63,45 @@ extern "efiapi" fn unilith_efi_main(handle: Handle, system: *mut SystemTable) ->
     say(system, reason);
     say(system, "\r\n");
     // SAFETY: boot services run: every error is from before their end.
-    let _ = unsafe { (services.stall)(ERROR_MICROSECONDS) };
+    let _ = call(|| unsafe { (services.stall)(ERROR_MICROSECONDS) });
+    allow_interrupts();
     Status::LOAD_ERROR
 }
 
 fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Result<Infallible, &'static str> {
     // SAFETY: boot services run. Firmware would reset the machine five minutes after it started this image (7.5).
-    let _ = unsafe { (services.set_watchdog_timer)(0, 0, 0, ptr::null()) };
+    let _ = call(|| unsafe { (services.set_watchdog_timer)(0, 0, 0, ptr::null()) });
     let image = image(handle, services)?;
     let section = |name| efi::section(image, name);
     let kernel = section(efi::KERNEL).and_then(Kernel::decode);
     let kernel = kernel.ok_or("this file is damaged: it has no kernel that can be read")?;
     let line = section(efi::LINE).filter(|line| line.last() == Some(&0));
     let line = line.ok_or("this file is damaged: it has no command line")?;
-    let root = section(efi::ROOT).ok_or("this file is damaged: it has no root file system")?;
+    let root = section(efi::ROOT).and_then(Packed::decode);
+    let root = root.ok_or("this file is damaged: it has no root file system")?;
 
     let (first, end) = kernel.pages();
     let mut at = first;
     let pages = ((end - first) as usize).div_ceil(PAGE_SIZE);
     // SAFETY: boot services run.
-    let status =
-        unsafe { (services.allocate_pages)(AllocateType::ADDRESS, MemoryType::LOADER_DATA, pages, &mut at) };
+    let status = call(|| unsafe {
+        (services.allocate_pages)(AllocateType::ADDRESS, MemoryType::LOADER_DATA, pages, &mut at)
+    });
     if status.is_error() {
         return Err("the firmware itself uses the memory from 2 MiB on, where the kernel belongs");
     }
     for segment in kernel.segments() {
-        let target = segment.physical as *mut u8;
         // SAFETY: the pages of all segments were just given to nobody else, and firmware maps memory at its physical
-        // addresses (2.3.4). `decode` saw that there are no more bytes than memory.
-        unsafe {
-            ptr::copy_nonoverlapping(segment.bytes.as_ptr(), target, segment.bytes.len());
-            target.add(segment.bytes.len()).write_bytes(0, segment.memory as usize - segment.bytes.len());
+        // addresses (2.3.4); any bytes are bytes.
+        let memory =
+            unsafe { slice::from_raw_parts_mut(segment.physical as *mut u8, segment.memory as usize) };
+        if !segment.unpack(memory) {
+            return Err("this file is damaged: its kernel is not what was written");
         }
     }
     let line = seed::line(system, services, line)?;
     let line = low(services, line)?;
-    let root_bytes = root.len() as u64;
-    let root = low(services, root)?;
+    let root = unpack(services, &root)?;
     let handover = allocate_low(services, HANDOVER_PAGES)?;
     let buffer = allocate_low(services, MAP_BYTES / PAGE_SIZE)?;
     let screen = screen(services);
@@ -111,7 +117,8 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
         memory_map_entries: 0,
         reserved: 0,
     };
-    let module = Module { address: root, size: root_bytes, command_line: 0, reserved: 0 };
+    let module =
+        Module { address: root.as_ptr() as u64, size: root.len() as u64, command_line: 0, reserved: 0 };
     // SAFETY: the three pages are ours, and the structures lie in them, apart.
     unsafe {
         let code = &raw const unilith_efi_handover;
@@ -162,7 +169,8 @@ fn screen(services: &BootServices) -> Option<Framebuffer> {
 fn image(handle: Handle, services: &BootServices) -> Result<&'static [u8], &'static str> {
     let mut found: *mut c_void = ptr::null_mut();
     // SAFETY: boot services run; the pointers are to this call's own.
-    let status = unsafe { (services.handle_protocol)(handle, &LoadedImageProtocol::GUID, &mut found) };
+    let status =
+        call(|| unsafe { (services.handle_protocol)(handle, &LoadedImageProtocol::GUID, &mut found) });
     if status.is_error() || found.is_null() {
         return Err("the firmware does not say where it loaded this file");
     }
@@ -171,6 +179,17 @@ fn image(handle: Handle, services: &BootServices) -> Result<&'static [u8], &'sta
         let loaded = &*found.cast::<LoadedImageProtocol>();
         Ok(slice::from_raw_parts(loaded.image_base.cast(), loaded.image_size as usize))
     }
+}
+
+/// The root file system, below 4 GiB.
+fn unpack(services: &BootServices, root: &Packed<'_>) -> Result<&'static [u8], &'static str> {
+    let at = allocate_low(services, root.size().div_ceil(PAGE_SIZE))?;
+    // SAFETY: as many pages were just given to nobody else, and are never given back; any bytes are bytes.
+    let bytes = unsafe { slice::from_raw_parts_mut(at as *mut u8, root.size()) };
+    if !root.unpack(bytes) {
+        return Err("this file is damaged: its root file system is not what was written");
+    }
+    Ok(bytes)
 }
 
 /// The physical address of these bytes, or of a copy of them where they are not below 4 GiB: a kernel on a processor
@@ -190,9 +209,9 @@ fn low(services: &BootServices, bytes: &[u8]) -> Result<u64, &'static str> {
 pub fn allocate_low(services: &BootServices, pages: usize) -> Result<u64, &'static str> {
     let mut at = FOUR_GIB - 1;
     // SAFETY: boot services run. Firmware that keeps data from being executed lets loaders' code be (7.2.1).
-    let status = unsafe {
+    let status = call(|| unsafe {
         (services.allocate_pages)(AllocateType::MAX_ADDRESS, MemoryType::LOADER_CODE, pages, &mut at)
-    };
+    });
     if status.is_error() {
         return Err("there is not enough memory below 4 GiB");
     }
@@ -206,11 +225,12 @@ fn leave(handle: Handle, services: &BootServices, buffer: u64, map: &mut Map) ->
         let target = buffer as *mut MemoryDescriptor;
         // SAFETY: boot services run as far as these two calls may be made; the buffer has `size` bytes.
         let left = unsafe {
-            let status = (services.get_memory_map)(&mut size, target, &mut key, &mut step, &mut version);
+            let status =
+                call(|| (services.get_memory_map)(&mut size, target, &mut key, &mut step, &mut version));
             if status.is_error() || step < size_of::<MemoryDescriptor>() {
                 return Err("the firmware's memory map cannot be read, or has more than 64 KiB");
             }
-            (services.exit_boot_services)(handle, key)
+            call(|| (services.exit_boot_services)(handle, key))
         };
         if left.is_error() {
             continue;
@@ -251,7 +271,7 @@ pub fn say(system: &SystemTable, text: &str) {
     for byte in text.bytes() {
         let character = [u16::from(byte), 0];
         // SAFETY: boot services run, and the string ends with a zero.
-        let _ = unsafe { ((*console).output_string)(console, character.as_ptr()) };
+        let _ = call(|| unsafe { ((*console).output_string)(console, character.as_ptr()) });
     }
 }
 
