@@ -46,17 +46,6 @@ pub fn check(platform: Platform, flags: &Flags, network: &Network) -> Result<()>
         let why = format!("{monitor} has tap devices only here: use tap (as root) or none");
         return refused("--network user", &why);
     }
-    if platform == Platform::Firecracker {
-        let disk = flags.mount.iter().find(|words| words.contains("type=disk"));
-        let disk = disk.map(|words| format!("--mount {words}"));
-        if let Some(disk) = disk.or(flags.drive.first().map(|drive| format!("--drive {drive}"))) {
-            return refused(
-                &disk,
-                "Firecracker's block device takes one piece of memory a request, which our driver does not offer; use --machine \
-                 cloud-hypervisor, microvm, qemu or process",
-            );
-        }
-    }
     let try_it = flags.accel != Some(Accel::Kvm);
     let lack = match platform {
         Platform::CloudHypervisor => cloud_hypervisor::lack(try_it),

@@ -166,10 +166,6 @@ fn a_monitor_that_is_not_there_is_named_with_what_to_do() {
 #[test]
 fn what_these_monitors_do_not_offer_is_refused_by_name() {
     let unilith = unilith();
-    for disk in [["--drive", "disk.img"], ["--mount", "type=disk,source=disk.img,target=/data"]] {
-        let run = [&["--machine", "firecracker"][..], &disk, &["cpio:root.cpio", "/x"]].concat();
-        refused(&unilith, &run, &["one piece of memory a request", &disk.join(" "), "cloud-hypervisor"]);
-    }
     for machine in ["firecracker", "cloud-hypervisor"] {
         for (words, says) in [
             (["--network", "user"], "--network user"),

@@ -134,7 +134,7 @@ pub fn start(
     match spec.platform {
         Platform::Process => process(spec, files, link, overlay, drives, shares),
         Platform::Microvm | Platform::Q35 => emulator(spec, mounts, files, link, overlay, drives),
-        Platform::Firecracker => monitors::microvm(spec, folder, &files, link, overlay, shares),
+        Platform::Firecracker => monitors::microvm(spec, folder, &files, link, overlay, drives, shares),
         Platform::CloudHypervisor => {
             monitors::cloud_hypervisor(spec, folder, &files, link, overlay, drives, shares)
         }

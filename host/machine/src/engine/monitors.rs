@@ -22,7 +22,7 @@ use std::{
     fs, io,
     io::{PipeReader, PipeWriter, Read},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -49,6 +49,7 @@ pub fn microvm(
     files: &BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    drives: &Drives,
     shares: Shares,
 ) -> Result<Engine, MachineError> {
     let parts = firecracker::config::Parts {
@@ -57,6 +58,7 @@ pub fn microvm(
         boot_args: &files.append,
         cpus: spec.cpus,
         memory: spec.memory,
+        disks: disks(drives),
         tap: link.tap_by_name().map(|name| (name, spec.mac())),
         vsock: overlay.is_some() || !spec.volumes.is_empty(),
     };
@@ -73,8 +75,10 @@ pub fn microvm(
     command.arg("--config-file").arg(format!("/proc/self/fd/{}", config.as_raw_fd()));
     command.stdin(input);
     let program = firecracker::program();
-    let needed = needed(spec, folder, files);
-    let begun = Begun::new(command, vec![config.as_raw_fd()], spec, folder, needed, &program)?;
+    let mut inherited = vec![config.as_raw_fd()];
+    inherited.extend(parts.disks.iter().map(|(fd, _)| *fd));
+    let needed = needed(spec, folder, files, drives)?;
+    let begun = Begun::new(command, inherited, spec, folder, needed, &program)?;
     streams::feed(begun.typed()?, input_end);
     begun.finish(ports, Control::Api(api))
 }
@@ -95,7 +99,7 @@ pub fn cloud_hypervisor(
         boot_args: &files.append,
         cpus: spec.cpus,
         memory: spec.memory,
-        disks: drives.iter().map(|(file, read_only)| (file.as_raw_fd(), read_only)).collect(),
+        disks: disks(drives),
         tap: link.tap_by_name().map(|name| (name, spec.mac())),
     };
     let machine = parts.to_json()?;
@@ -111,11 +115,7 @@ pub fn cloud_hypervisor(
     let program = cloud_hypervisor::program();
     let mut inherited = vec![listener.as_raw_fd()];
     inherited.extend(parts.disks.iter().map(|(fd, _)| *fd));
-    let mut needed = needed(spec, folder, files);
-    for (file, read_only) in drives.iter() {
-        let to_open = privileges::to_open_anew(file, read_only);
-        needed |= to_open.map_err(|e| failed("cannot look at a disk")(e.into()))?;
-    }
+    let needed = needed(spec, folder, files, drives)?;
     let mut begun = Begun::new(command, inherited, spec, folder, needed, &program)?;
     drop(listener);
     let typed = terminal.ours.try_clone().map_err(failed("cannot share the console"))?;
@@ -130,9 +130,24 @@ pub fn cloud_hypervisor(
     begun.finish(ports, control)
 }
 
+fn disks(drives: &Drives) -> Vec<(RawFd, bool)> {
+    drives.iter().map(|(file, read_only)| (file.as_raw_fd(), read_only)).collect()
+}
+
 /// What a monitor keeps of root's capabilities to open what it is named.
-fn needed(spec: &Spec, folder: &Path, files: &BootFiles) -> CapabilitySet {
-    privileges::needed(spec, &qemu::Link::None, [spec.kernel.as_path(), &files.initrd, folder])
+fn needed(
+    spec: &Spec,
+    folder: &Path,
+    files: &BootFiles,
+    drives: &Drives,
+) -> Result<CapabilitySet, MachineError> {
+    let named = [spec.kernel.as_path(), &files.initrd, folder];
+    let mut needed = privileges::needed(spec, &qemu::Link::None, named);
+    for (file, read_only) in drives.iter() {
+        let to_open = privileges::to_open_anew(file, read_only);
+        needed |= to_open.map_err(|e| failed("cannot look at a disk")(e.into()))?;
+    }
+    Ok(needed)
 }
 
 /// Removes the socket of an earlier run.
@@ -179,7 +194,7 @@ struct Begun {
 impl Begun {
     fn new(
         mut command: Command,
-        inherited: Vec<std::os::fd::RawFd>,
+        inherited: Vec<RawFd>,
         spec: &Spec,
         folder: &Path,
         needed: CapabilitySet,

@@ -4,14 +4,14 @@
 
 use crate::{MachineError, vsock};
 use serde::Serialize;
-use std::path::Path;
+use std::{os::fd::RawFd, path::Path};
 
 /// Bytes of Firecracker's command line, its end included (`CMDLINE_MAX_SIZE`).
 const COMMAND_LINE: usize = 2048;
 /// What Firecracker adds to it: `pci=off`, and for each device a word that is not longer than this.
 const WORD: usize = " virtio_mmio.device=4K@0x00000000ffffffff:255".len();
-/// Network, entropy and the overlay's device, and one more.
-const MAX_DEVICES: usize = 4;
+/// Network, entropy and the overlay's device, one more, and the disks.
+const MAX_DEVICES: usize = 4 + api_boot::MAX_DRIVES;
 /// Most bytes of a command line of ours.
 pub const MAX_BOOT_ARGS: usize = COMMAND_LINE - 1 - " pci=off".len() - MAX_DEVICES * WORD;
 
@@ -21,7 +21,7 @@ pub struct Config<'a> {
     boot_source: BootSource<'a>,
     machine_config: MachineConfig,
     /// It has to be there.
-    drives: [(); 0],
+    drives: Vec<Disk>,
     network_interfaces: Vec<NetworkInterface>,
     /// The device that random bytes come from.
     entropy: Entropy,
@@ -58,6 +58,16 @@ struct NetworkInterface {
 }
 
 #[derive(Debug, Serialize)]
+struct Disk {
+    drive_id: String,
+    path_on_host: String,
+    is_root_device: bool,
+    is_read_only: bool,
+    /// Whether what was flushed is on the host's disk.
+    cache_type: &'static str,
+}
+
+#[derive(Debug, Serialize)]
 struct Entropy {}
 
 /// What a machine is made of.
@@ -70,6 +80,8 @@ pub struct Parts<'a> {
     pub cpus: u32,
     /// Bytes.
     pub memory: u64,
+    /// Descriptors that Firecracker inherits, and whether they are read only, in the order of the machine's devices.
+    pub disks: Vec<(RawFd, bool)>,
     /// The tap device, and the address of the machine's side.
     pub tap: Option<(&'a str, [u8; 6])>,
     /// The machine has a socket device.
@@ -84,6 +96,14 @@ impl Parts<'_> {
             host_dev_name: name.to_string(),
             guest_mac: crate::qemu::show_mac(mac),
         };
+        // Opened anew by Firecracker, which takes names only: this one is the file that was locked, whatever its path is now.
+        let disk = |(n, (fd, read_only)): (usize, &(RawFd, bool))| Disk {
+            drive_id: format!("disk{n}"),
+            path_on_host: format!("/proc/self/fd/{fd}"),
+            is_root_device: false,
+            is_read_only: *read_only,
+            cache_type: "Writeback",
+        };
         let config = Config {
             boot_source: BootSource {
                 kernel_image_path: text(self.kernel)?,
@@ -94,7 +114,7 @@ impl Parts<'_> {
                 vcpu_count: self.cpus,
                 mem_size_mib: self.memory.div_ceil(1 << 20),
             },
-            drives: [],
+            drives: self.disks.iter().enumerate().map(disk).collect(),
             network_interfaces: self.tap.into_iter().map(interface).collect(),
             entropy: Entropy {},
             vsock: self.vsock.then_some(Vsock { guest_cid: vsock::GUEST_CID, uds_path: vsock::SOCKET }),
@@ -126,6 +146,7 @@ mod tests {
             boot_args: "status=console -- /bin/x",
             cpus: 2,
             memory: (64 << 20) + 4096,
+            disks: vec![(7, false), (9, true)],
             tap: Some(("unilith3", [0x52, 0x55, 1, 0x23, 0x45, 0x67])),
             vsock: true,
         }
@@ -141,7 +162,22 @@ mod tests {
                 "boot_args": "status=console -- /bin/x",
             },
             "machine-config": { "vcpu_count": 2, "mem_size_mib": 65 },
-            "drives": [],
+            "drives": [
+                {
+                    "drive_id": "disk0",
+                    "path_on_host": "/proc/self/fd/7",
+                    "is_root_device": false,
+                    "is_read_only": false,
+                    "cache_type": "Writeback",
+                },
+                {
+                    "drive_id": "disk1",
+                    "path_on_host": "/proc/self/fd/9",
+                    "is_root_device": false,
+                    "is_read_only": true,
+                    "cache_type": "Writeback",
+                },
+            ],
             "network-interfaces": [
                 { "iface_id": "net0", "host_dev_name": "unilith3", "guest_mac": "52:55:01:23:45:67" },
             ],
@@ -153,9 +189,10 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_network_and_an_overlay_has_neither_device() {
-        let bare = Parts { tap: None, vsock: false, ..parts() };
+        let bare = Parts { tap: None, vsock: false, disks: Vec::new(), ..parts() };
         let json: serde_json::Value = serde_json::from_str(&bare.to_json().unwrap()).unwrap();
         assert_eq!(json["network-interfaces"], serde_json::json!([]));
+        assert_eq!(json["drives"], serde_json::json!([]));
         assert_eq!(json.get("vsock"), None);
     }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The block device (virtio 1.2, 5.2) behind `api-blockdev`: one queue, data in the pages that the caller holds, nothing copied.
+//! The block device (virtio 1.2, 5.2) behind `api-blockdev`: one queue, data in the pages that the caller holds, nothing copied, unless
+//! the device takes a request's data in one piece only ([`bounce`]).
+
+mod bounce;
 
 use crate::{Area, Device, Queue, feature};
 use abi::{PAGE_SIZE, Result, errno::*};
@@ -12,6 +15,7 @@ use api_blockdev::{BlockDevice, Completion, Info, MAX_REQUEST, Operation, QUEUE,
 use api_lock::SpinLock;
 use api_mem::Gather;
 use api_sched::DeferredWork;
+use bounce::Bounce;
 
 /// Feature bits (5.2.3).
 const F_SEG_MAX: u64 = 1 << 2;
@@ -60,6 +64,7 @@ struct State {
     /// By token, as many as `ends`.
     slots: Vec<Option<InFlight>>,
     free: Vec<u16>,
+    bounce: Option<Bounce>,
     /// Completions that are not from the queue.
     answered: VecDeque<Completion>,
     /// Memory to which a device that broke the protocol may still write.
@@ -87,20 +92,21 @@ pub fn start(device: Device) -> Result<Arc<Disk>> {
     let features = device.begin(feature::EVENT_IDX | F_SEG_MAX | F_RO | F_FLUSH)?;
     let mut queue = device.queue(0, QUEUE_SIZE, features)?;
     queue.disable_interrupts();
-    // Without the feature a device takes one piece a request, and pages of a program lie anywhere.
+    // Without the feature a device takes one piece a request.
     let pieces = if features & F_SEG_MAX != 0 { device.config_u32(SEG_MAX) as usize } else { 1 };
     // Header and status have descriptors of their own, and a page more is touched where the data does not begin with one.
     let pages = pieces.min(usize::from(queue.size()).saturating_sub(2)).saturating_sub(1);
-    if pages == 0 {
-        log::error!("virtio block: the device takes requests of one piece only");
-        return Err(ENODEV);
-    }
+    let bounce = if pages == 0 { Some(Bounce::new()?) } else { None };
+    let (requests, largest) = match &bounce {
+        Some(bounce) => (bounce.places(), bounce::MAX),
+        None => (QUEUE, MAX_REQUEST.min(pages * PAGE_SIZE)),
+    };
     let mut ends = with_room(QUEUE)?;
     ends.resize_with(QUEUE, || Ends { header: [0; 16], status: S_NONE });
     let mut slots = with_room(QUEUE)?;
     slots.resize_with(QUEUE, || None);
     let mut free = with_room(QUEUE)?;
-    free.extend((0..QUEUE as u16).rev());
+    free.extend((0..requests as u16).rev());
     let mut answered = VecDeque::new();
     answered.reserve_exact_fallibly(2 * QUEUE).map_err(|_| ENOMEM)?;
     let state = State {
@@ -108,6 +114,7 @@ pub fn start(device: Device) -> Result<Arc<Disk>> {
         ends: ends.into_boxed_slice(),
         slots,
         free,
+        bounce,
         answered,
         lost: with_room(QUEUE)?,
         read: with_room(MAX_AREAS)?,
@@ -117,7 +124,7 @@ pub fn start(device: Device) -> Result<Arc<Disk>> {
         sectors: device.config_u64(CAPACITY),
         sector_size: SECTOR,
         read_only: features & F_RO != 0,
-        largest: MAX_REQUEST.min(pages * PAGE_SIZE),
+        largest,
     };
     Ok(Arc::new(Disk { info, can_flush: features & F_FLUSH != 0, device, state: SpinLock::new(state) }))
 }
@@ -133,7 +140,12 @@ impl State {
         self.write.clear();
         self.read.push(Area::of(header));
         let data = if request.memory.is_written { &mut self.write } else { &mut self.read };
+        let first = data.len();
         Area::of_pages(&request.memory, data);
+        if let Some(bounce) = self.bounce.as_mut().filter(|_| data.len() > first + 1) {
+            data.truncate(first);
+            data.push(bounce.lend(token, &request.memory));
+        }
         self.write.push(Area::of_mut(core::slice::from_mut(status)));
         // SAFETY: the ends of the request stay where they are as long as the device, which is for ever, and nobody touches those of
         // a token that is not free; the pages are held in `slots`. The program may touch its pages, and sees what it then gets.
@@ -151,6 +163,9 @@ impl State {
         while let Some(used) = self.queue.pop() {
             let Some(done) = self.slots.get_mut(used.token).and_then(Option::take) else { continue };
             self.free.push(used.token as u16);
+            if let Some(bounce) = &mut self.bounce {
+                bounce.give_back(used.token, &done.memory);
+            }
             // SAFETY: the token's place is in the list; the device wrote the byte before it said so, and writes it no more.
             let status = unsafe { (&raw const self.ends[used.token].status).read_volatile() };
             let result = match status {
