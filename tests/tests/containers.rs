@@ -26,7 +26,7 @@ fn a_container_runs_on_its_bundles_directory_and_leaves_what_it_wrote() {
     let single = engine.unilith.path("single");
     fs::write(&single, "10.1.2.3 peer").unwrap();
     let line = "id; cat /etc/map/key /etc/hosts; echo x > /etc/map/key; echo made > /made; cat /run/scratch/x; \
-        touch /run/scratch/x && echo scratch; cat /proc/self/status; hostname other; exit 7";
+        touch /run/scratch/x && echo scratch; cat /proc/self/status; hostname other; readlink /proc/self/fd/0; exit 7";
     engine.bundle("one", line, |config_json| {
         config_json["process"]["user"] = json!({"uid": 0, "gid": 0, "additionalGids": [5, 77]});
         let some = ["CAP_CHOWN", "CAP_DAC_OVERRIDE"];
@@ -83,6 +83,8 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
         .run(&["exec", "-e", "PATH=/bin", "two", "nothing"])
         .code(255)
         .complains("executable file not found in $PATH");
+    // Without `-i` an engine gives /dev/null.
+    engine.run(&["exec", "two", "sh", "-c", "readlink /proc/self/fd/0"]).ok().says("/dev/null\n");
     // As conmon and the shim do it.
     let process = engine.unilith.path("process.json");
     let pid_file = engine.unilith.path("exec.pid");
@@ -215,7 +217,7 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
     fs::write(map.join("key"), "from a ConfigMap").unwrap();
     let ask = "until wget -q -O - http://127.0.0.1:8080/; do sleep 0.1; done; cat /who; cat /etc/map/key; id; hostname; \
         echo x > /etc/map/key; touch /run/scratch/x && echo scratch; cat /proc/self/status; echo to-error >&2; \
-        sleep 4321 & exit 3";
+        readlink /proc/self/fd/0; sleep 4321 & exit 3";
     let with_mounts = |config: &mut Value| {
         config["process"]["user"] = json!({"uid": 0, "gid": 8, "additionalGids": [9, 77]});
         let some = ["CAP_CHOWN", "CAP_DAC_OVERRIDE"];
@@ -232,8 +234,16 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
     assert_eq!(engine.wait("client"), 3, "{}", engine.out("client"));
     let out = engine.out("client");
     let limits = ["CapEff:\t0000000000000003", "CapBnd:\t0000000000000003", "NoNewPrivs:\t1"];
-    let others =
-        ["served", "from a ConfigMap", "gid=8", "groups=9,77", "web-0", "Read-only file system", "scratch"];
+    let others = [
+        "served",
+        "from a ConfigMap",
+        "gid=8",
+        "groups=9,77",
+        "web-0",
+        "Read-only file system",
+        "scratch",
+        "/dev/null\n",
+    ];
     for says in limits.into_iter().chain(others).chain(["to-error"]) {
         assert!(out.contains(says), "no {says} in {out}");
     }

@@ -243,6 +243,23 @@ fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_straces_tests_ask_for_is_as_on_linux() {
+    let says = "all likeness tests of strace passed";
+    passes("likeness_strace.c", says);
+    if tested_machine() != "process" {
+        // QEMU's server of volumes opens no sockets, and to make one it opens it (ENXIO).
+        return;
+    }
+    // In a volume the host gives the numbers of files.
+    let unilith = Unilith::new();
+    let data = unilith.path("data");
+    std::fs::create_dir(&data).unwrap();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "likeness_strace.c", &[]);
+    let volume = format!("{}:/data", data.display());
+    unilith.program_within(&["-v", &volume, &program, "--", "/data"], PATIENCE).ok().says(says);
+}
+
+#[test]
 fn what_linux_own_tests_ask_for_is_as_on_linux() {
     passes("likeness_selftests.c", "all likeness tests of selftests passed");
 }

@@ -4,7 +4,7 @@
 
 use super::{
     create::Keeper,
-    keeper::{Said, say},
+    keeper::{Said, has_input, say},
     manage,
 };
 use crate::{
@@ -319,7 +319,7 @@ fn run(
     let (arguments, environment) = (bytes(&process.arguments), bytes(&process.environment));
     let running = client.program(&Program {
         terminal: size,
-        input: true,
+        input: size.is_some() || has_input(),
         detached: false,
         user: process.user.as_bytes(),
         working: process.working.as_bytes(),

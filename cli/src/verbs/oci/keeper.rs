@@ -290,6 +290,17 @@ impl Streams {
     }
 }
 
+/// Whether a container without a terminal has input: where there is none (Docker's and Podman's without `-i`), the engine gives /dev/null,
+/// which the program is to see as that and not as a pipe.
+pub fn has_input() -> bool {
+    /// Its number, 1:3.
+    const NULL: u64 = 0x103;
+    rustix::fs::fstat(io::stdin()).map_or(true, |found| {
+        let is_device = rustix::fs::FileType::from_raw_mode(found.st_mode).is_char_device();
+        !is_device || found.st_rdev != NULL
+    })
+}
+
 /// The home of a user for whom the engine names none is what the container's own files say, as with runc.
 fn add_home(container: &mut Container) -> Result<()> {
     if container.env.iter().all(|entry| entry.strip_prefix("HOME=").is_none_or(str::is_empty)) {
@@ -407,8 +418,7 @@ fn spec(
         trace: false,
         stop_signal: 15,
         tty: container.terminal,
-        // The engine gives the stream.
-        null_input: false,
+        null_input: !container.terminal && !has_input(),
         volumes,
         drives: Vec::new(),
         tmpfs: in_memory(container),

@@ -275,7 +275,7 @@ impl Member {
             },
             program: Program {
                 terminal: size,
-                input: true,
+                input: size.is_some() || keeper::has_input(),
                 working: working.as_bytes(),
                 arguments: container.args.iter().map(String::as_bytes).collect(),
                 environment: container.env.iter().map(String::as_bytes).collect(),

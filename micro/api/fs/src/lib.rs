@@ -240,6 +240,11 @@ pub trait File: Any + Send + Sync {
         "[file]"
     }
 
+    /// The name of a socket's protocol (the attribute `system.sockprotoname`).
+    fn protocol_name(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The number by which statfs(2) tells the file system of a file without a place in the tree.
     fn file_system(&self) -> Result<u64> {
         const PIPEFS_MAGIC: u64 = 0x5049_5045;

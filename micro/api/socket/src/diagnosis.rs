@@ -5,6 +5,21 @@ use abi::Result;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 
+/// How an AF_UNIX socket stands to others.
+#[derive(Clone, Debug, Default)]
+pub struct Relations {
+    /// Device and inode number of the file that it is bound to.
+    pub file: Option<(u64, u64)>,
+    /// The peer's number; 0 for one that nobody has accepted yet.
+    pub peer: Option<u64>,
+    /// Of a listener: who waits to be accepted, by the numbers of the sockets that asked.
+    pub waiting: Option<Vec<u64>>,
+    /// Bytes to be read and on their way; of a listener who waits, and how many may.
+    pub queues: [u32; 2],
+    /// It receives no more, it sends no more.
+    pub shut: [bool; 2],
+}
+
 /// Answers requests (SOCK_DIAG_BY_FAMILY). `request` is what follows the request's `struct nlmsghdr`, and an answer is what follows its own.
 pub trait Diagnosis: Sync {
     /// Whether a dump can be begun: `EINVAL` for a request that is too short or whose filter makes no sense, `ENOENT` for a family that is

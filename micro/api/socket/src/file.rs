@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A socket as a file.
 
-use super::{Sending, Socket};
+use super::{Sending, Socket, Type};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, SetAttr, Sink, Source, Stat, Unnamed};
@@ -9,6 +9,12 @@ use api_mem::PageSource;
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
+
+const AF_UNIX: u16 = 1;
+const AF_INET6: u16 = 10;
+const AF_NETLINK: u16 = 16;
+const AF_PACKET: u16 = 17;
+const IPPROTO_UDP: u32 = 17;
 
 /// What a descriptor of a socket refers to, whatever the family.
 pub struct SocketFile {
@@ -68,6 +74,20 @@ impl File for SocketFile {
     fn set_attr(&self, change: &SetAttr) -> Result<()> {
         self.attributes.change(change);
         Ok(())
+    }
+
+    fn protocol_name(&self) -> Option<&'static str> {
+        let of_ip = |names: [&'static str; 2]| names[usize::from(self.socket.family() == AF_INET6)];
+        Some(match (self.socket.family(), self.socket.socket_type(), self.socket.protocol()) {
+            (AF_UNIX, Type::Stream, _) => "UNIX-STREAM",
+            (AF_UNIX, ..) => "UNIX",
+            (AF_NETLINK, ..) => "NETLINK",
+            (AF_PACKET, ..) => "PACKET",
+            (_, Type::Stream, _) => of_ip(["TCP", "TCPv6"]),
+            (_, Type::Raw, _) => of_ip(["RAW", "RAWv6"]),
+            (_, _, IPPROTO_UDP) => of_ip(["UDP", "UDPv6"]),
+            _ => of_ip(["PING", "PINGv6"]),
+        })
     }
 
     fn poll(&self) -> Events {

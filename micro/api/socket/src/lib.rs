@@ -34,7 +34,7 @@ pub mod settings;
 mod zero_copy;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
-pub use diagnosis::{Diagnosis, diagnosis, register_diagnosis};
+pub use diagnosis::{Diagnosis, Relations, diagnosis, register_diagnosis};
 pub use family::{
     Family, Maker, Network, caller, create, credentials, may_administer, network_number, pair, register,
     register_caller, register_maker, set, set_text, stack, table,
@@ -295,6 +295,11 @@ pub trait Socket: Any + Send + Sync {
     /// The socket has a descriptor: the number that /proc shows its file by.
     fn named(&self, inode: u64) {
         let _ = inode;
+    }
+
+    /// Of AF_UNIX. `ENOMEM`.
+    fn relations(&self) -> Result<Option<Relations>> {
+        Ok(None)
     }
 
     /// The last descriptor goes.

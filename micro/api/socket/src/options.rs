@@ -101,6 +101,8 @@ pub struct Stamps {
     pub plain: Stamp,
     /// SOF_TIMESTAMPING_*.
     pub flags: u32,
+    /// The options were called by the names with which 32-bit programs have 64-bit times (SO_TIMESTAMP_NEW): so are the messages.
+    pub is_new: bool,
 }
 
 /// SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE: the kernel stamps, and the stamp is reported.
@@ -122,16 +124,19 @@ impl Stamps {
             out
         };
         let nanoseconds = i64::from(at.nanoseconds);
+        let name = |old: u32, new: u32| if self.is_new { new } else { old };
         let plain = match self.plain {
             Stamp::None => None,
-            Stamp::Micro => Some((linux::SO_TIMESTAMP, pair(nanoseconds / 1000))),
-            Stamp::Nano => Some((linux::SO_TIMESTAMPNS, pair(nanoseconds))),
+            Stamp::Micro => {
+                Some((name(linux::SO_TIMESTAMP, linux::SO_TIMESTAMP_NEW), pair(nanoseconds / 1000)))
+            }
+            Stamp::Nano => Some((name(linux::SO_TIMESTAMPNS, linux::SO_TIMESTAMPNS_NEW), pair(nanoseconds))),
         };
         let full = (self.flags & SOFTWARE_STAMPS == SOFTWARE_STAMPS).then(|| {
             // struct scm_timestamping: software, unused, hardware.
             let mut out = pair(nanoseconds);
             out.resize(48, 0);
-            (linux::SO_TIMESTAMPING, out)
+            (name(linux::SO_TIMESTAMPING, linux::SO_TIMESTAMPING_NEW), out)
         });
         plain.into_iter().chain(full).map(|(kind, data)| (linux::SOL_SOCKET, kind, data))
     }
@@ -204,11 +209,11 @@ impl Common {
     }
 
     /// The two exclude each other; each turns off only itself.
-    fn stamp(&mut self, kind: Stamp, on: bool) {
+    /// There is one kind of stamps at a time, which each of the options switches off (Linux' __sock_set_timestamps).
+    fn stamp(&mut self, kind: Stamp, is_new: bool, on: bool) {
+        self.stamps.plain = if on { kind } else { Stamp::None };
         if on {
-            self.stamps.plain = kind;
-        } else if self.stamps.plain == kind {
-            self.stamps.plain = Stamp::None;
+            self.stamps.is_new = is_new;
         }
     }
 
@@ -233,14 +238,19 @@ impl Common {
                 // Negative: as large as can be (Linux).
                 self.receive_low_water = if n < 0 { i32::MAX as u32 } else { n.max(1) as u32 };
             }),
-            linux::SO_TIMESTAMP => int(value).map(|n| self.stamp(Stamp::Micro, n != 0)),
-            linux::SO_TIMESTAMPNS => int(value).map(|n| self.stamp(Stamp::Nano, n != 0)),
+            linux::SO_TIMESTAMP | linux::SO_TIMESTAMP_NEW => {
+                int(value).map(|n| self.stamp(Stamp::Micro, name == linux::SO_TIMESTAMP_NEW, n != 0))
+            }
+            linux::SO_TIMESTAMPNS | linux::SO_TIMESTAMPNS_NEW => {
+                int(value).map(|n| self.stamp(Stamp::Nano, name == linux::SO_TIMESTAMPNS_NEW, n != 0))
+            }
             // An int, or a struct so_timestamping that begins with it.
-            linux::SO_TIMESTAMPING => int(value).and_then(|flags| {
+            linux::SO_TIMESTAMPING | linux::SO_TIMESTAMPING_NEW => int(value).and_then(|flags| {
                 if flags as u32 & !KNOWN_STAMPS != 0 {
                     return Err(EINVAL);
                 }
                 self.stamps.flags = flags as u32;
+                self.stamps.is_new = name == linux::SO_TIMESTAMPING_NEW;
                 Ok(())
             }),
             linux::SO_TXTIME => self.set_transmit_time(value),
@@ -376,9 +386,17 @@ impl Common {
             linux::SO_SNDTIMEO | linux::SO_SNDTIMEO_NEW => from_timeval(self.send_timeout),
             linux::SO_RCVLOWAT => from_int(self.receive_low_water.max(1)),
             linux::SO_SNDLOWAT => from_int(1),
-            linux::SO_TIMESTAMP => from_int(self.stamps.plain == Stamp::Micro),
-            linux::SO_TIMESTAMPNS => from_int(self.stamps.plain == Stamp::Nano),
-            linux::SO_TIMESTAMPING => from_int(self.stamps.flags),
+            linux::SO_TIMESTAMP => from_int(self.stamps.plain == Stamp::Micro && !self.stamps.is_new),
+            linux::SO_TIMESTAMPNS => from_int(self.stamps.plain == Stamp::Nano && !self.stamps.is_new),
+            linux::SO_TIMESTAMP_NEW => from_int(self.stamps.plain != Stamp::None && self.stamps.is_new),
+            linux::SO_TIMESTAMPNS_NEW => from_int(self.stamps.plain == Stamp::Nano && self.stamps.is_new),
+            linux::SO_TIMESTAMPING | linux::SO_TIMESTAMPING_NEW => {
+                let is_shown = name == linux::SO_TIMESTAMPING || self.stamps.is_new;
+                // struct so_timestamping: flags, and no clock of a device's.
+                let mut out = from_int(if is_shown { self.stamps.flags } else { 0 });
+                out.resize(8, 0);
+                out
+            }
             linux::SO_TXTIME => Vec::from(self.transmit_time.unwrap_or_default()),
             linux::SO_BINDTODEVICE if self.interface() == 0 => Vec::new(),
             linux::SO_INCOMING_NAPI_ID => from_int(0),
@@ -439,7 +457,13 @@ mod tests {
         assert_eq!(common.set(linux::SO_TIMESTAMP, &on), Some(Ok(())));
         assert_eq!(common.set(linux::SO_TIMESTAMPNS, &on), Some(Ok(())));
         assert_eq!(common.get(linux::SO_TIMESTAMP), Some(from_int(0)));
-        assert_eq!(common.set(linux::SO_TIMESTAMP, &off), Some(Ok(())));
+        assert_eq!(common.set(linux::SO_TIMESTAMP_NEW, &on), Some(Ok(())));
+        assert_eq!(common.get(linux::SO_TIMESTAMPNS), Some(from_int(0)));
+        let messages: Vec<_> = common.stamps.messages(Timespec { seconds: 1, nanoseconds: 5000 }).collect();
+        assert_eq!((messages[0].1, &messages[0].2[8..]), (linux::SO_TIMESTAMP_NEW, &5i64.to_ne_bytes()[..]));
+        assert_eq!(common.set(linux::SO_TIMESTAMPNS, &off), Some(Ok(())));
+        assert!(!common.stamps.are_wanted());
+        assert_eq!(common.set(linux::SO_TIMESTAMPNS, &on), Some(Ok(())));
         let messages: Vec<_> = common.stamps.messages(Timespec { seconds: 1, nanoseconds: 5000 }).collect();
         assert_eq!(messages.len(), 1);
         assert_eq!((messages[0].1, &messages[0].2[8..]), (linux::SO_TIMESTAMPNS, &5000i64.to_ne_bytes()[..]));

@@ -20,7 +20,7 @@ pub use atomic::compare_exchange_u32;
 pub use copy::{fault_fixup, read_bytes, read_vec, write_bytes, zero_bytes, zeroed};
 pub use iovec::{IO_MAX, IOV_MAX, Segment, Segments, Sink, Source, read_iovec};
 
-use abi::{Errno, PATH_MAX, Result, errno::*};
+use abi::{Errno, PAGE_SIZE, PATH_MAX, Result, errno::*};
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::mem::{MaybeUninit, size_of};
@@ -126,6 +126,33 @@ impl<T: Plain> UserPtr<T> {
         // SAFETY: the slice covers exactly the bytes of `values`.
         let bytes = unsafe { core::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) };
         write_bytes(self.0, bytes)
+    }
+}
+
+impl UserPtr<u64> {
+    /// Reads a structure of words that has grown with Linux' releases and may go on to (Linux' copy_struct_from_user): the caller says how
+    /// many bytes `size` its version has; what is behind them is zero. `E2BIG` where it says something in fields that are not known
+    /// here, or is larger than a page; `EFAULT`.
+    pub fn read_extensible<const WORDS: usize>(self, size: usize) -> Result<[u64; WORDS]> {
+        const WORD: usize = size_of::<u64>();
+        if size > PAGE_SIZE {
+            return Err(E2BIG);
+        }
+        let known = size.min(WORDS * WORD);
+        // Aligned words one by one, as Linux looks: a byte that is not zero counts although one behind it cannot be read.
+        let (mut at, end) = (self.0.wrapping_add(known as u64), self.0.wrapping_add(size as u64));
+        while at < end {
+            let into = at % WORD as u64;
+            let word = UserPtr::<[u8; WORD]>::new(at - into).read()?;
+            let behind = (end - (at - into)).min(WORD as u64);
+            if word[into as usize..behind as usize].iter().any(|byte| *byte != 0) {
+                return Err(E2BIG);
+            }
+            at += behind - into;
+        }
+        let mut bytes = [[0; WORD]; WORDS];
+        read_bytes(self.0, &mut bytes.as_flattened_mut()[..known])?;
+        Ok(bytes.map(u64::from_ne_bytes))
     }
 }
 

@@ -8,20 +8,22 @@ use crate::{acl, leases};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{File, FileType, Inode, InodeFlags, SetAttr, Stat, Timespec};
+use api_alloc::Reserve;
+use api_fs::{FileType, Inode, InodeFlags, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
-use core::any::Any;
 use descriptors::Description;
 use task::call::Call;
 use task::files::{self, AT_FDCWD};
 use task::identity::file_capabilities::{Attribute, CAPABILITIES};
 use task::users::{self, Kind};
-use vfs::{Access, Capability, Dentry, notify, ops};
+use vfs::{Access, Capability, Dentry, OpenFile, notify, ops};
 
 const O_WRONLY: u32 = 1;
 const UTIME_NOW: i64 = 0x3fff_ffff;
 const UTIME_OMIT: i64 = 0x3fff_fffe;
 const XATTR_NAME_MAX: usize = 255;
+/// Of a socket: its protocol's name and a NUL byte. It cannot be set.
+const PROTOCOL_NAME: &[u8] = b"system.sockprotoname";
 const XATTR_SIZE_MAX: usize = 65536;
 /// All but FALLOC_FL_NO_HIDE_STALE.
 const FALLOC_KNOWN: u32 = 0x7b;
@@ -39,44 +41,6 @@ struct Target {
     place: Option<Arc<Dentry>>,
 }
 
-/// A file that no file system has: a socket, a pipe, an event's counter.
-struct Nameless(Arc<dyn File>);
-
-impl Inode for Nameless {
-    fn stat(&self) -> Result<Stat> {
-        self.0.stat()
-    }
-
-    fn open(&self, _this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
-        Err(ENXIO)
-    }
-
-    fn set_attr(&self, change: &SetAttr) -> Result<()> {
-        self.0.set_attr(change)
-    }
-
-    // Attributes of users' are for files and directories (xattr(7)).
-    fn get_xattr(&self, _name: &[u8]) -> Result<Vec<u8>> {
-        Err(ENODATA)
-    }
-
-    fn set_xattr(&self, _name: &[u8], _value: &[u8], _flags: u32) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn remove_xattr(&self, _name: &[u8]) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn list_xattr(&self) -> Result<Vec<u8>> {
-        Ok(Vec::new())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
 impl Target {
     fn of(place: Arc<Dentry>) -> Target {
         Target { inode: place.inode().clone(), place: Some(place) }
@@ -89,7 +53,7 @@ impl Target {
     fn descriptor(description: &Description) -> Result<Target> {
         let inode = match description.inode() {
             Some(inode) => inode.clone(),
-            None => Arc::new(Nameless(description.file().clone())),
+            None => OpenFile::inode(description.file()),
         };
         Ok(Target { inode, place: description.place().cloned() })
     }
@@ -574,6 +538,14 @@ fn set_of(call: &Call<'_>, target: impl FnOnce() -> Result<Target>) -> Result<us
     Ok(0)
 }
 
+/// With a NUL byte behind it.
+fn ended(text: &[u8]) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.reserve_exact_fallibly(text.len() + 1).map_err(|_| ENOMEM)?;
+    out.extend(text.iter().chain(&[0]));
+    Ok(out)
+}
+
 fn answer(value: &[u8], to: UserPtr<u8>, size: usize) -> Result<usize> {
     if size != 0 {
         if size < value.len() {
@@ -601,6 +573,11 @@ fn get_of(call: &Call<'_>, target: impl FnOnce() -> Result<Target>) -> Result<us
     if let Some(kind) = acl::kind(&name) {
         return answer(&acl::get(&target.inode, kind)?, call.ptr(2), call.size(3));
     }
+    if name == PROTOCOL_NAME
+        && let Some(protocol) = OpenFile::protocol_name(&*target.inode)
+    {
+        return answer(&ended(protocol.as_bytes())?, call.ptr(2), call.size(3));
+    }
     check_xattr(&target, &name, Access::READ)?;
     let mut value = target.inode.get_xattr(&name)?;
     if name == CAPABILITIES
@@ -612,7 +589,9 @@ fn get_of(call: &Call<'_>, target: impl FnOnce() -> Result<Target>) -> Result<us
 }
 
 fn list(call: &Call<'_>, how: How) -> Result<usize> {
-    let names = match xattr_target(call, how)?.inode.list_xattr() {
+    let inode = xattr_target(call, how)?.inode;
+    let names = match inode.list_xattr() {
+        _ if OpenFile::protocol_name(&*inode).is_some() => ended(PROTOCOL_NAME)?,
         // A file system without extended attributes has none to list.
         Err(EOPNOTSUPP) => Vec::new(),
         names => names?,

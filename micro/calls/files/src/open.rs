@@ -190,14 +190,7 @@ pub fn openat2(call: &mut Call<'_>) -> Result<usize> {
     if size < 24 {
         return Err(EINVAL);
     }
-    if size > abi::PAGE_SIZE {
-        return Err(E2BIG);
-    }
-    let [flags, mode, resolve] = call.ptr::<[u64; 3]>(2).read()?;
-    let rest = call.ptr::<u8>(2).add(24).read_vec(size - 24)?;
-    if rest.iter().any(|b| *b != 0) {
-        return Err(E2BIG);
-    }
+    let [flags, mode, resolve] = call.ptr(2).read_extensible(size)?;
     if flags & !(KNOWN as u64) != 0 || resolve & !(Resolve::KNOWN as u64) != 0 || mode & !0o7777 != 0 {
         return Err(EINVAL);
     }

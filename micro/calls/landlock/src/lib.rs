@@ -53,7 +53,7 @@ impl File for RulesetFile {
 
 /// landlock_create_ruleset(2): the version of what there is, or a set without rules.
 pub fn landlock_create_ruleset(call: &mut Call<'_>) -> Result<usize> {
-    let (attr, size) = (call.ptr::<u8>(0), call.size(1));
+    let (attr, size) = (call.ptr::<u64>(0), call.size(1));
     match call.uint(2) {
         0 => {}
         CREATE_RULESET_VERSION if attr.is_null() && size == 0 => return Ok(ABI_VERSION),
@@ -66,15 +66,7 @@ pub fn landlock_create_ruleset(call: &mut Call<'_>) -> Result<usize> {
     if size < ATTR_BYTES {
         return Err(EINVAL);
     }
-    if size > abi::PAGE_SIZE {
-        return Err(E2BIG);
-    }
-    // Fields of a later Linux.
-    let rest = attr.add(ATTR_BYTES as u64).read_vec(size - ATTR_BYTES)?;
-    if rest.iter().any(|byte| *byte != 0) {
-        return Err(E2BIG);
-    }
-    let handled = attr.cast::<u64>().read()?;
+    let [handled] = attr.read_extensible(size)?;
     if handled & !u64::from(ALL) != 0 {
         return Err(EINVAL);
     }

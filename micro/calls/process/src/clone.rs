@@ -111,9 +111,8 @@ pub fn clone(call: &mut Call<'_>) -> Result<usize> {
     start(call, wanted)
 }
 
-/// Sizes of `struct clone_args` that Linux has had: the first and the current one.
+/// Bytes of the first `struct clone_args` that Linux had, and words of the current one.
 const CLONE_ARGS_MIN: usize = 64;
-const CLONE_ARGS_MAX: usize = 4096;
 const CLONE_ARGS_WORDS: usize = 11;
 /// Numbers that set_tid may have (MAX_PID_NS_LEVEL).
 const MAX_NUMBERS: u64 = 32;
@@ -121,18 +120,11 @@ const MAX_NUMBERS: u64 = 32;
 /// clone3(2).
 pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
     let size = call.size(1);
-    if size > CLONE_ARGS_MAX {
-        return Err(E2BIG);
-    }
     if size < CLONE_ARGS_MIN {
         return Err(EINVAL);
     }
-    let words = call.ptr::<u64>(0).read_vec(size.div_ceil(8))?;
-    let field = |i: usize| words.get(i).copied().unwrap_or(0);
-    // Fields of a later Linux.
-    if words.iter().skip(CLONE_ARGS_WORDS).any(|word| *word != 0) {
-        return Err(E2BIG);
-    }
+    let words: [u64; CLONE_ARGS_WORDS] = call.ptr(0).read_extensible(size)?;
+    let field = |i: usize| words[i];
     // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
     let (flags, exit_signal) = (field(0), field(4));
     let (stack, stack_size) = (field(5), field(6));

@@ -129,15 +129,10 @@ fn read_attributes(pointer: UserPtr<u32>) -> Result<Attributes> {
     if !(FIRST_VERSION..=abi::PAGE_SIZE).contains(&size) {
         return too_big();
     }
-    let bytes = pointer.cast::<u8>().read_vec(size)?;
-    let mut known = [0; ATTRIBUTES_BYTES];
-    let n = size.min(ATTRIBUTES_BYTES);
-    known[..n].copy_from_slice(&bytes[..n]);
-    if bytes[n..].iter().any(|byte| *byte != 0) {
-        return too_big();
+    match pointer.cast::<u64>().read_extensible(size) {
+        Err(E2BIG) => too_big(),
+        attributes => attributes,
     }
-    let (words, _) = known.as_chunks::<8>();
-    Ok(core::array::from_fn(|i| u64::from_ne_bytes(words[i])))
 }
 
 /// sched_setattr(2). Linux without utilisation clamping refuses those as well.

@@ -17,6 +17,12 @@ use task::uts::{self, NAME_BYTES, Uts};
 
 /// The release of Linux whose behaviour this kernel follows; C libraries refuse to start on one too old.
 pub const RELEASE: &str = "6.1.0-unilith";
+/// The same for programs with UNAME26.
+const RELEASE_26: &str = "2.6.61-unilith";
+/// personality(2).
+const UNAME26: u32 = 0x2_0000;
+const PER_MASK: u32 = 0xff;
+const PER_LINUX32: u32 = 8;
 pub const VERSION: &str = "#1 Unilith micro";
 /// A field of `struct new_utsname`, with its NUL.
 const FIELD_BYTES: usize = NAME_BYTES + 1;
@@ -43,7 +49,14 @@ pub fn uname(call: &mut Call<'_>) -> Result<usize> {
     let mut fields = [[0u8; FIELD_BYTES]; 6];
     let names = names();
     let (host, domain) = (names.host_name(), names.domain_name());
-    let values: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &domain];
+    let personality = task::current().settings.personality();
+    // For programs that cannot read a first number of 3 or more: Linux' own count goes on in the third (its override_release).
+    let release = match personality & UNAME26 {
+        0 => RELEASE,
+        _ => RELEASE_26,
+    };
+    let machine: &[u8] = if personality & PER_MASK == PER_LINUX32 { b"i686" } else { b"x86_64" };
+    let values: [&[u8]; 6] = [b"Linux", &host, release.as_bytes(), VERSION.as_bytes(), machine, &domain];
     for (field, value) in fields.iter_mut().zip(values) {
         field[..value.len()].copy_from_slice(value);
     }

@@ -352,8 +352,6 @@ pub fn answer(target: &Target, at: u64, header: &Header, received: Received, fla
     let length_at = at + 8;
     if header.name != 0 {
         put_sender(target, &received, header.name, length_at)?;
-    } else {
-        UserPtr::<u32>::new(length_at).write(0)?;
     }
     let close_on_exec = flags & MSG_CMSG_CLOEXEC != 0;
     let Received { length, control, flags: mut out, .. } = received;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From a path to a dentry (path_resolution(7), openat2(2)).
 
+use crate::OpenFile;
 use crate::access::{Access, Capability, Credentials};
 use crate::dentry::Dentry;
 use crate::mount::MountFlags;
@@ -9,8 +10,7 @@ use abi::{Result, errno::*};
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{File, FileType, Inode, Magic, SetAttr, Stat};
-use core::any::Any;
+use api_fs::{FileType, Magic};
 
 /// Symbolic links followed in one walk (Linux MAXSYMLINKS).
 pub const LINK_LIMIT: u32 = 40;
@@ -173,10 +173,7 @@ impl<'a> Walk<'a> {
         }
         let place = match magic? {
             Magic::Place(place) => place.downcast::<Dentry>().map_err(|_| EIO)?,
-            Magic::File(file) => {
-                let inode = file.inode().cloned().unwrap_or_else(|| Arc::new(OpenFile(file)));
-                Dentry::unnamed(self.root.mount(), inode, b"file")?
-            }
+            Magic::File(file) => Dentry::unnamed(self.root.mount(), OpenFile::inode(&file), b"file")?,
         };
         self.crossing(link, &place)?;
         Ok(Jump::Place(place))
@@ -267,35 +264,4 @@ impl<'a> Walk<'a> {
 pub(crate) enum Jump {
     Path(Vec<u8>),
     Place(Arc<Dentry>),
-}
-
-/// The inode of a file that has none of its own, behind a link of /proc.
-struct OpenFile(Arc<dyn File>);
-
-impl Dentry {
-    /// Whether this stands for a file that has no inode of its own, a pipe without a name for one: no path says what it is.
-    pub fn is_open_file(&self) -> bool {
-        self.inode().as_any().is::<OpenFile>()
-    }
-}
-
-impl Inode for OpenFile {
-    fn stat(&self) -> Result<Stat> {
-        self.0.stat()
-    }
-
-    fn open(&self, _this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
-        self.0.clone().open_anew(flags)
-    }
-
-    fn set_attr(&self, change: &SetAttr) -> Result<()> {
-        match change.size {
-            Some(size) => self.0.truncate(size),
-            None => Ok(()),
-        }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }

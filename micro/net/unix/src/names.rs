@@ -77,7 +77,10 @@ pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) ->
             let stat = caller.names.create(path)?.stat()?;
             let mut shown = Vec::from(path);
             shown.push(0);
-            (Key::Inode(stat.device, stat.inode), Address::new(Address::UNIX, &shown))
+            let key = Key::Inode(stat.device, stat.inode);
+            // The file was just made: who is known by its number was bound to one that is gone, whose number the host has given again.
+            BOUND.lock().insert(key.clone(), Arc::downgrade(socket));
+            return Ok((key, Address::new(Address::UNIX, &shown)));
         }
     };
     insert(key.clone(), socket)?;
@@ -138,7 +141,10 @@ pub fn find(caller: &Caller<'_>, address: &Address, kind: Type) -> Result<Arc<Un
     found.ok_or(ECONNREFUSED)
 }
 
-/// The name is free again.
-pub fn release(key: &Key) {
-    BOUND.lock().remove(key);
+/// The socket's name is free again.
+pub fn release(key: &Key, socket: &Weak<UnixSocket>) {
+    let mut bound = BOUND.lock();
+    if bound.get(key).is_some_and(|other| other.ptr_eq(socket)) {
+        bound.remove(key);
+    }
 }

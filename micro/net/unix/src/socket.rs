@@ -16,9 +16,11 @@ use api_sched::WaitQueue;
 use api_socket::filter::Filter;
 use api_socket::options::{Common, buffer_size, from_int};
 use api_socket::settings;
-use api_socket::{Address, Caller, Credentials, PeekOffset, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{
+    Address, Caller, Credentials, PeekOffset, Received, Relations, Sending, Shutdown, Socket, Type,
+};
 use api_user::UserPtr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ordered::Map;
 
 /// Least buffer sizes (Linux' SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF).
@@ -84,6 +86,8 @@ pub struct UnixSocket {
     pub flight: Flight,
     /// Messages that it holds from senders it is not connected to, one more let in.
     pub max_datagrams: usize,
+    /// The number of its file; 0 before it has one.
+    inode: AtomicU64,
 }
 
 impl UnixSocket {
@@ -105,6 +109,7 @@ impl UnixSocket {
             peek: PeekOffset::default(),
             flight: Flight::default(),
             max_datagrams: settings::MAX_DATAGRAMS[0].get() as usize,
+            inode: AtomicU64::new(0),
         })
     }
 
@@ -221,7 +226,7 @@ impl UnixSocket {
             (state.key.take(), state.listening.take(), !state.inbox.is_read())
         };
         if let Some(key) = key {
-            names::release(&key);
+            names::release(&key, &self.me);
         }
         // Connections nobody accepted are reset.
         for child in listening.into_iter().flat_map(|l| l.ready) {
@@ -595,6 +600,48 @@ impl Socket for UnixSocket {
         };
         UserPtr::<i32>::new(argument).write(value as i32)?;
         Ok(0)
+    }
+
+    fn named(&self, inode: u64) {
+        self.inode.store(inode, Ordering::Relaxed);
+    }
+
+    fn relations(&self) -> Result<Option<Relations>> {
+        let number = |socket: Arc<UnixSocket>| socket.inode.load(Ordering::Relaxed);
+        // Whoever holds the last reference to a socket takes its peer's lock when it goes: none is let go of with a lock held.
+        let (mut asking, peer) = (Vec::new(), self.state.lock().peer.clone());
+        let mut relations = {
+            let state = self.state.lock();
+            let file = match state.key {
+                Some(Key::Inode(device, inode)) => Some((device, inode)),
+                _ => None,
+            };
+            let queues = match &state.listening {
+                Some(listening) => {
+                    asking.reserve_exact_fallibly(listening.ready.len()).map_err(|_| ENOMEM)?;
+                    asking.extend(listening.ready.iter().cloned());
+                    [listening.ready.len() as u32, listening.backlog as u32]
+                }
+                None => [state.inbox.bytes() as u32, self.sent.load(Ordering::Relaxed) as u32],
+            };
+            let ends = state.peer_gone && self.is_connected_kind();
+            Relations {
+                file,
+                peer: None,
+                waiting: state.listening.as_ref().map(|_| Vec::new()),
+                queues,
+                shut: [state.read_shut || ends, state.write_shut || ends],
+            }
+        };
+        relations.peer = peer.and_then(|peer| peer.upgrade()).map(number);
+        if let Some(waiting) = &mut relations.waiting {
+            waiting.reserve_exact_fallibly(asking.len()).map_err(|_| ENOMEM)?;
+            for child in asking {
+                let client = child.state.lock().peer.clone();
+                waiting.push(client.and_then(|client| client.upgrade()).map_or(0, number));
+            }
+        }
+        Ok(Some(relations))
     }
 
     fn close(&self) {

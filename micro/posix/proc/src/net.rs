@@ -237,6 +237,10 @@ pub fn netlink(out: &mut Output) -> Result<()> {
     out.add(b"sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n")?;
     each(linux::AF_NETLINK as u16, &[Type::Raw, Type::Datagram], &mut |Found { inode, socket, .. }| {
         let (protocol, [number, groups]) = (protocol(socket), netlink_address(socket));
+        // A socket without a number is in no table of Linux'.
+        if number == 0 {
+            return Ok(());
+        }
         out.print(format_args!(
             "0000000000000000 {protocol:<3} {number:<10} {groups:08x} 0        0        0     2        0        {inode:<8}\n"
         ))

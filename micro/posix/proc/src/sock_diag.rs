@@ -9,7 +9,7 @@ use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::Reserve;
+use api_alloc::{CollectFallibly, Reserve};
 use api_socket::{Address, Diagnosis, Socket, Type};
 
 mod bytecode;
@@ -37,11 +37,19 @@ const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_SHUTDOWN: u16 = 8;
 const INET_DIAG_SKV6ONLY: u16 = 11;
 const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_VFS: u16 = 1;
+const UNIX_DIAG_PEER: u16 = 2;
+const UNIX_DIAG_ICONS: u16 = 3;
 const UNIX_DIAG_RQLEN: u16 = 4;
+const UNIX_DIAG_MEMINFO: u16 = 5;
 const UNIX_DIAG_SHUTDOWN: u16 = 6;
 const UNIX_DIAG_UID: u16 = 7;
 const UDIAG_SHOW_NAME: u32 = 1;
+const UDIAG_SHOW_VFS: u32 = 2;
+const UDIAG_SHOW_PEER: u32 = 4;
+const UDIAG_SHOW_ICONS: u32 = 8;
 const UDIAG_SHOW_RQLEN: u32 = 0x10;
+const UDIAG_SHOW_MEMINFO: u32 = 0x20;
 const UDIAG_SHOW_UID: u32 = 0x40;
 const AF_NETLINK: u16 = linux::AF_NETLINK as u16;
 const AF_PACKET: u16 = linux::AF_PACKET as u16;
@@ -299,19 +307,11 @@ impl<'a> Wanted<'a> {
             let only = number(&option(socket, IPPROTO_IPV6, IPV6_V6ONLY));
             out.attribute(INET_DIAG_SKV6ONLY, &[u8::from(only != 0)])?;
         }
-        let size = |name: u32| number(&option(socket, linux::SOL_SOCKET as i32, name as i32));
         if self.shows(INET_DIAG_MEMINFO) {
             out.attribute(INET_DIAG_MEMINFO, &[0; 16])?;
         }
         if self.shows(INET_DIAG_SKMEMINFO) {
-            // Received, its limit, sent, its limit; reserved, queued, options, waiting, dropped.
-            let words = [0, size(linux::SO_RCVBUF), 0, size(linux::SO_SNDBUF), 0, 0, 0, queues[0], 0];
-            let mut bytes = [0; 36];
-            bytes
-                .chunks_exact_mut(4)
-                .zip(words)
-                .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
-            out.attribute(INET_DIAG_SKMEMINFO, &bytes)?;
+            out.numbers(INET_DIAG_SKMEMINFO, &memory_use(socket, queues[0]))?;
         }
         if self.protocol == IPPROTO_TCP && self.shows(INET_DIAG_INFO) {
             out.attribute(INET_DIAG_INFO, &info)?;
@@ -326,7 +326,7 @@ impl<'a> Wanted<'a> {
         Ok(Some(out.0))
     }
 
-    /// `struct unix_diag_msg` and attributes. Which socket another one is connected to is not known here.
+    /// `struct unix_diag_msg` and attributes.
     fn describe_unix(&self, found: &Found, asked: Asked) -> Result<Option<Vec<u8>>> {
         let socket = &found.socket;
         let state = match () {
@@ -357,10 +357,27 @@ impl<'a> Wanted<'a> {
                 out.attribute(UNIX_DIAG_NAME, name)?;
             }
         }
-        if shown & UDIAG_SHOW_RQLEN != 0 {
-            out.attribute(UNIX_DIAG_RQLEN, &[0; 8])?;
+        let relations = socket.relations()?.unwrap_or_default();
+        if let Some((device, inode)) = relations.file.filter(|_| shown & UDIAG_SHOW_VFS != 0) {
+            out.numbers(UNIX_DIAG_VFS, &[inode as u32, device as u32])?;
         }
-        out.attribute(UNIX_DIAG_SHUTDOWN, &[0])?;
+        if let Some(peer) = relations.peer.filter(|_| shown & UDIAG_SHOW_PEER != 0) {
+            out.numbers(UNIX_DIAG_PEER, &[peer as u32])?;
+        }
+        if let Some(waiting) = relations.waiting.filter(|_| shown & UDIAG_SHOW_ICONS != 0) {
+            // What fits an attribute.
+            let numbers = waiting.iter().take(16_000).map(|inode| *inode as u32);
+            let numbers: Vec<u32> = numbers.collect_fallibly().map_err(|_| ENOBUFS)?;
+            out.numbers(UNIX_DIAG_ICONS, &numbers)?;
+        }
+        if shown & UDIAG_SHOW_RQLEN != 0 {
+            out.numbers(UNIX_DIAG_RQLEN, &relations.queues)?;
+        }
+        if shown & UDIAG_SHOW_MEMINFO != 0 {
+            out.numbers(UNIX_DIAG_MEMINFO, &memory_use(socket, relations.queues[0]))?;
+        }
+        let [reads, writes] = relations.shut.map(u8::from);
+        out.attribute(UNIX_DIAG_SHUTDOWN, &[reads | writes << 1])?;
         if shown & UDIAG_SHOW_UID != 0 {
             out.attribute(UNIX_DIAG_UID, &found.uid.to_ne_bytes())?;
         }
@@ -374,6 +391,10 @@ impl<'a> Wanted<'a> {
             return Ok(None);
         }
         let port = net::netlink_address(&found.socket)[0];
+        // A socket without a number is in no table.
+        if port == 0 {
+            return Ok(None);
+        }
         let mut out = Message::new(&[AF_NETLINK as u8, found.socket.socket_type() as u8, protocol, 0])?;
         [port, 0, 0, found.inode as u32].iter().try_for_each(|word| out.put(&word.to_ne_bytes()))?;
         out.put(&cookie_of(&found.socket).to_ne_bytes())?;
@@ -433,6 +454,13 @@ impl Message {
         self.put(data)?;
         self.put(&[0; 3][..data.len().next_multiple_of(4) - data.len()])
     }
+
+    /// An attribute of numbers.
+    fn numbers(&mut self, kind: u16, numbers: &[u32]) -> Result<()> {
+        self.put(&(4 + 4 * numbers.len() as u16).to_ne_bytes())?;
+        self.put(&kind.to_ne_bytes())?;
+        numbers.iter().try_for_each(|number| self.put(&number.to_ne_bytes()))
+    }
 }
 
 /// The first attribute of this kind.
@@ -451,6 +479,12 @@ fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
 /// An option's value; nothing where the socket has none of it.
 fn option(socket: &Arc<dyn Socket>, level: i32, name: i32) -> Vec<u8> {
     socket.get_option(level, name, &[]).unwrap_or_default()
+}
+
+/// SK_MEMINFO_*: received, its limit, sent, its limit; reserved, queued, options, waiting, dropped.
+fn memory_use(socket: &Arc<dyn Socket>, waiting: u32) -> [u32; 9] {
+    let size = |name: u32| number(&option(socket, linux::SOL_SOCKET as i32, name as i32));
+    [0, size(linux::SO_RCVBUF), 0, size(linux::SO_SNDBUF), 0, 0, 0, waiting, 0]
 }
 
 /// An option's number.

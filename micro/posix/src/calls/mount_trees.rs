@@ -128,11 +128,7 @@ pub fn mount_setattr(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     check_may_mount()?;
-    let [set, clear, propagation, user_namespace] = call.ptr::<[u64; 4]>(3).read()?;
-    let rest = call.ptr::<u8>(3).add(MOUNT_ATTR_SIZE as u64).read_vec(size - MOUNT_ATTR_SIZE)?;
-    if rest.iter().any(|b| *b != 0) {
-        return Err(E2BIG);
-    }
+    let [set, clear, propagation, user_namespace] = call.ptr(3).read_extensible(size)?;
     if set == 0 && clear == 0 && propagation == 0 {
         return Ok(0);
     }

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_user::{UserPtr, read_bytes, write_bytes};
 use core::sync::atomic::Ordering::Relaxed;
-use stop::{CALL_ENTERS, CALL_LEAVES, CALL_STOP, EVENT_STOP};
+use stop::{CALL_ENTERS, CALL_LEAVES, CALL_STOP, EVENT_STOP, FILTER_STOP};
 use task::call::Call;
 use task::identity::capabilities::CAP_SYS_ADMIN;
 use task::identity::{As, check_access};
@@ -450,22 +450,31 @@ fn call_info(tracing: &Tracing, size: u64, data: u64) -> Result<usize> {
     /// Up to the part that depends on what stopped it.
     const HEAD: usize = 24;
     const ENTRY: usize = HEAD + 7 * 8;
+    /// PTRACE_SYSCALL_INFO_SECCOMP, with what the filter has to say behind the same as of an entry.
+    const FILTERED: u64 = 3;
+    const FILTER: usize = ENTRY + 4;
     const EXIT: usize = HEAD + 9;
     let (info, length) = with(tracing, |traced| {
         let f = &traced.registers.frame;
-        let is_call = traced.stop.is_some_and(|stop| stop.code == CALL_STOP);
-        let kind = if is_call { traced.message } else { 0 };
-        let mut info = [0u8; ENTRY];
+        let kind = match traced.stop.map(|stop| stop.code) {
+            Some(CALL_STOP) => traced.message,
+            Some(FILTER_STOP) => FILTERED,
+            _ => 0,
+        };
+        let mut info = [0u8; FILTER + 4];
         info[0] = kind as u8;
         info[4..8].copy_from_slice(&AUDIT_ARCH_X86_64.to_ne_bytes());
         let mut word = |at: usize, value: u64| info[at..at + 8].copy_from_slice(&value.to_ne_bytes());
         word(8, f.rip);
         word(16, f.rsp);
         let length = match kind {
-            CALL_ENTERS => {
+            CALL_ENTERS | FILTERED => {
                 let words = [f.orig_rax, f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9];
                 words.into_iter().enumerate().for_each(|(i, value)| word(HEAD + i * 8, value));
-                ENTRY
+                if kind == FILTERED {
+                    word(ENTRY, traced.message & 0xffff);
+                }
+                if kind == FILTERED { FILTER } else { ENTRY }
             }
             CALL_LEAVES => {
                 const MAX_ERRNO: u64 = 4095;

@@ -26,6 +26,8 @@ pub const EVENT_STOP: i32 = 128;
 const TRAP_BRKPT: i32 = 1;
 /// Of a system-call stop with PTRACE_O_TRACESYSGOOD.
 pub const CALL_STOP: i32 = SIGTRAP | 0x80;
+/// What the status says of a call that a filter leaves to the tracer.
+pub const FILTER_STOP: i32 = SIGTRAP | EVENT_SECCOMP << 8;
 /// PTRACE_GETEVENTMSG of a system-call stop.
 pub const CALL_ENTERS: u64 = 1;
 pub const CALL_LEAVES: u64 = 2;
