@@ -75,6 +75,9 @@ fn a_container_that_is_a_machine_sees_the_limits_that_its_engine_gave_it() {
     }
     let exec = |line: &str| engine.run(&["exec", "one", "sh", "-c", line]);
     exec("cat /proc/self/cgroup").ok().says("0::/");
+    // A quota of one and a half processors is worth two, where there are as many.
+    let own = std::thread::available_parallelism().unwrap().get().min(2);
+    exec("nproc").ok().says(&format!("{own}\n"));
     // What runtimes look for: JVM, Go's automaxprocs, .NET.
     let found = exec("cat /proc/self/mountinfo; cat /proc/cgroups").ok().out;
     let mount = found.lines().find(|line| line.contains(" /sys/fs/cgroup ")).expect("it is mounted");

@@ -226,7 +226,12 @@ mod long {
         let built = finish(&mut Command::new(root().join("tests/monitors/build")), LIMIT).ok().out;
         let monitors: Vec<&str> = built.lines().collect();
         let [firecracker, cloud_hypervisor] = monitors[..] else { panic!("two monitors: {built}") };
-        build(&[&["--accel", "tcg", "redis", "--", "--version"], &["--accel", "tcg", "busybox", "true"]]);
+        build(&[
+            &["--accel", "tcg", "redis", "--", "--version"],
+            &["--accel", "tcg", "busybox", "true"],
+            // As for a disk with a file system.
+            &["--accel", "tcg", "--set", "ext4=on", "busybox", "true"],
+        ]);
         let env = [("UNILITH_FIRECRACKER", firecracker), ("UNILITH_CLOUD_HYPERVISOR", cloud_hypervisor)];
         rig(&["run", "tests/kvm/smoke", "monitors"], &env, LIMIT);
     }

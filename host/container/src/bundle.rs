@@ -39,6 +39,9 @@ const NAME: [&str; 2] = ["io.kubernetes.cri.container-name", "io.kubernetes.cont
 const SANDBOX: [&str; 2] = ["io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"];
 /// What the containers of a pod may have together, in bytes; 0 where one of them has no limit.
 const SANDBOX_MEMORY: &str = "io.kubernetes.cri.sandbox-memory";
+/// The quota of processor time of a pod's containers together, and its period, in microseconds; 0 where one of them has none.
+const SANDBOX_QUOTA: [&str; 2] =
+    ["io.kubernetes.cri.sandbox-cpu-quota", "io.kubernetes.cri.sandbox-cpu-period"];
 /// How the name of the control group begins that all pods of a kubelet are in.
 const KUBELETS_GROUPS: &str = "kubepods";
 /// The choice (`dev.unilith.pod`) by which each container of a pod is a machine of its own.
@@ -191,6 +194,16 @@ impl Group {
             self.period = cpu.period().filter(|period| *period > 0).unwrap_or(self.period);
         }
     }
+}
+
+/// How many numbers are in a list as control groups have it: `0-3,8`. What is no number counts for none: the host refuses it.
+fn count(list: &str) -> u64 {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
+        Some(last.checked_sub(first)? + 1)
+    };
+    list.split(',').filter_map(range).fold(0, u64::saturating_add)
 }
 
 /// A container as its bundle describes it.
@@ -531,6 +544,19 @@ impl Container {
         if let Some(cpu) = self.resources.as_mut().and_then(|resources| resources.cpu_mut().as_mut()) {
             cpu.set_shares(None);
         }
+    }
+
+    /// How many processors its limits are worth: its quota of processor time, or its pod's, rounded up, and no more than are in its set.
+    /// `None`: it has no such limit.
+    pub fn processors(&self) -> Option<u32> {
+        let number = |name: &str| self.annotations.get(name)?.parse::<u64>().ok().filter(|n| *n > 0);
+        let of_pod = || Some((number(SANDBOX_QUOTA[0])?, number(SANDBOX_QUOTA[1])?));
+        let quota = self.group.quota.map(|quota| (quota, self.group.period)).or_else(of_pod);
+        let by_quota = quota.map(|(quota, period)| quota.div_ceil(period));
+        let set = self.resources.as_ref().and_then(|resources| resources.cpu().as_ref()?.cpus().as_deref());
+        let by_set = set.filter(|list| !list.trim().is_empty()).map(count);
+        let all = [by_quota, by_set].into_iter().flatten().min();
+        all.map(|count| u32::try_from(count).unwrap_or(u32::MAX).max(1))
     }
 
     /// Hooks that run in the container before its program.

@@ -130,7 +130,7 @@ pub const FIELDS: &[Field] = &[
         "process.scheduler.period",
         "it is for SCHED_DEADLINE, which a process that starts others cannot have",
     ),
-    no_meaning("process.execCPUAffinity", "a machine has one processor"),
+    no_meaning("process.execCPUAffinity", "a machine's processors are threads that the host places"),
     honoured("hostname", ""),
     honoured("domainname", ""),
     honoured("hooks.prestart", "run in the host's namespaces"),

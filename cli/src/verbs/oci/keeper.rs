@@ -56,6 +56,8 @@ use unilith_overlay::socket::{bind_at, connect_at};
 
 /// Memory of a container without a limit. What is not used costs nothing.
 const DEFAULT_MEMORY: u64 = 1 << 30;
+/// Most processors of a machine.
+const MAX_PROCESSORS: u32 = 16;
 /// What a new network namespace of Linux has, where the machine's kernel has Docker's defaults.
 const NEW_NAMESPACE: [(&str, &str); 2] =
     [("net.ipv4.ip_unprivileged_port_start", "1024"), ("net.ipv4.ping_group_range", "1 0")];
@@ -391,7 +393,7 @@ fn spec(
         symbols: Some(kernel.symbols),
         initrd,
         memory: memory / 4096 * 4096,
-        cpus: 1,
+        cpus: processors(container),
         args: container.args.clone(),
         env: environment.collect(),
         cwd: Some(container.working.to_string_lossy().into_owned()),
@@ -443,6 +445,14 @@ fn spec(
         anonymous: Vec::new(),
         limits: container.limits.iter().map(|&(resource, soft, hard)| limit(resource, soft, hard)).collect(),
     })
+}
+
+/// The processors of its machine: those that the container's limits are worth, as far as this computer has them. Without a limit there is
+/// one, with which no call takes a lock.
+fn processors(container: &Container) -> u32 {
+    // Not by control groups: a quota of one and a half would count as one.
+    let own = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+    container.processors().map_or(1, |worth| worth.min(own).clamp(1, MAX_PROCESSORS))
 }
 
 /// The memory of its machine, in bytes.

@@ -132,6 +132,33 @@ fn a_sandbox_holds_its_pods_machine_unless_the_pod_says_otherwise() {
 }
 
 #[test]
+fn a_limit_of_processor_time_is_worth_processors() {
+    let mut config = config();
+    let mut worth = |cpu: Value| {
+        config["linux"]["resources"] = json!({ "cpu": cpu });
+        parse(&config).unwrap().processors()
+    };
+    assert_eq!(worth(json!({})), None);
+    assert_eq!(worth(json!({"shares": 4096, "quota": -1})), None);
+    assert_eq!(worth(json!({"quota": 50_000, "period": 100_000})), Some(1));
+    assert_eq!(worth(json!({"quota": 250_000, "period": 100_000})), Some(3));
+    assert_eq!(worth(json!({"quota": 250_000})), Some(3), "Linux' period");
+    assert_eq!(worth(json!({"cpus": "0-1,4"})), Some(3));
+    assert_eq!(worth(json!({"cpus": "1", "quota": 250_000})), Some(1));
+    assert_eq!(worth(json!({"cpus": "", "quota": i64::MAX, "period": 1})), Some(u32::MAX));
+    assert_eq!(worth(json!({"cpus": "x,3-1"})), Some(1));
+    config["linux"]["resources"] = json!({"cpu": {"shares": 2}});
+    for (key, value) in
+        [("container-type", "sandbox"), ("sandbox-cpu-quota", "150000"), ("sandbox-cpu-period", "100000")]
+    {
+        config["annotations"][format!("io.kubernetes.cri.{key}")] = json!(value);
+    }
+    assert_eq!(parse(&config).unwrap().processors(), Some(2));
+    config["annotations"]["io.kubernetes.cri.sandbox-cpu-quota"] = json!("0");
+    assert_eq!(parse(&config).unwrap().processors(), None);
+}
+
+#[test]
 fn what_a_machine_cannot_be_is_refused_by_its_name() {
     for (pointer, value, says) in [
         ("/ociVersion", json!("2.0"), "ociVersion"),
