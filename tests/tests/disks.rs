@@ -7,7 +7,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use unilith_tests::{MORE_PARTS, Ran, Unilith, is_skipped_without_micro};
+use unilith_tests::{MORE_PARTS, Ran, Unilith, is_skipped_without_micro, tested_machine};
 
 fn mount(disk: &Path, more: &str) -> String {
     format!("type=disk,source={},target=/data{more}", disk.display())
@@ -64,7 +64,8 @@ fn what_was_synced_survives_a_machine_that_is_killed() {
     let words = mount(&disk, ",size=64M");
     let script = "for i in $(seq 1 50); do echo $i > /data/$i; done; sync; echo synced; echo late > /data/late; sleep 100";
     let killed = ["run", "-d", "--name", "killed", "--mount", &words, "busybox", "sh", "-c", script];
-    unilith.run(&[&killed[..2], &MORE_PARTS, &killed[2..]].concat()).ok();
+    let machine = tested_machine();
+    unilith.run(&[&killed[..2], &["--machine", &machine], &MORE_PARTS, &killed[2..]].concat()).ok();
     let end = Instant::now() + Duration::from_secs(60);
     while !unilith.run(&["logs", "killed"]).out.contains("synced") {
         assert!(Instant::now() < end, "it syncs");
