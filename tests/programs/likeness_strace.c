@@ -12,6 +12,7 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -198,6 +199,39 @@ static void a_tracer_is_told_which_call_a_filter_left_to_it(void) {
     CHECK(ptrace(PTRACE_CONT, child, 0, 0) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 9);
 }
 
+static void *another_program(void *own) {
+    usleep(20000);
+    execl(own, own, "other", NULL);
+    _exit(3);
+}
+
+// Who sleeps in its first thread while another one runs another program is seen to end.
+static void a_thread_that_another_program_ends_tells_its_tracer(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        pthread_t thread;
+        CHECK(ptrace(PTRACE_TRACEME, 0, 0, 0) == 0 && raise(SIGSTOP) == 0);
+        CHECK(pthread_create(&thread, NULL, another_program, "/proc/self/exe") == 0);
+        sleep(100);
+        _exit(4);
+    }
+    int status, exits = 0, executes = 0;
+    pid_t at = waitpid(child, &status, 0);
+    CHECK(at == child && WIFSTOPPED(status));
+    CHECK(ptrace(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACEEXIT | PTRACE_O_TRACEEXEC | PTRACE_O_TRACECLONE) == 0);
+    for (;;) {
+        CHECK(ptrace(PTRACE_CONT, at, 0, 0) == 0 && (at = waitpid(-1, &status, __WALL)) > 0);
+        if (at == child && WIFEXITED(status))
+            break;
+        CHECK(WIFSTOPPED(status));
+        exits += at == child && status >> 16 == PTRACE_EVENT_EXIT;
+        if (status >> 16 == PTRACE_EVENT_EXEC)
+            CHECK(at == child && exits == 1 && ++executes == 1);
+    }
+    CHECK(WEXITSTATUS(status) == 7 && executes == 1 && exits == 2);
+}
+
 // SO_TIMESTAMP and its like have a second name each, and so have the messages.
 static void time_stamps_are_called_as_they_were_asked_for(void) {
     static const int old[] = { 29, 35 }, new[] = { 63, 64 };
@@ -232,6 +266,8 @@ static void a_personality_has_another_name_for_the_kernel(void) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "other") == 0)
+        return 7;
     a_socket_says_the_name_of_its_protocol();
     who_wants_no_name_is_told_no_length_of_one();
     fields_of_later_versions_are_refused_before_what_is_behind_them_is_read();
@@ -239,6 +275,7 @@ int main(int argc, char **argv) {
     sockets_say_who_their_peers_are();
     a_name_can_be_given_again_while_its_first_socket_is_open(argc > 1 ? argv[1] : "/tmp");
     a_tracer_is_told_which_call_a_filter_left_to_it();
+    a_thread_that_another_program_ends_tells_its_tracer();
     a_personality_has_another_name_for_the_kernel();
     time_stamps_are_called_as_they_were_asked_for();
     puts("all likeness tests of strace passed");

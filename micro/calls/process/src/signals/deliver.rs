@@ -69,7 +69,12 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
             interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);
         }
         // The process ends, or another thread runs another program (execve): this one's end has come.
-        if task.process.is_ending() || task.process.only().is_some_and(|only| only != task.tid) {
+        let is_superseded = task.process.only().is_some_and(|only| only != task.tid);
+        if task.process.is_ending() || is_superseded {
+            if is_superseded && !task.process.is_ending() {
+                // Its tracer hears of the end.
+                signals::end_was_seen(&task);
+            }
             let status = task.process.outcome();
             ptrace::stop::ends(&task, registers, status.as_ref());
             crate::end::end_thread(0);

@@ -484,6 +484,16 @@ pub fn end_thread(task: &Task) {
     task.interrupt();
 }
 
+/// What [`end_thread`] made the thread look by is gone (Linux' get_signal takes it); what somebody sent stays.
+pub fn end_was_seen(task: &Task) {
+    task.signals.with_queue(|queue| {
+        let mut kills = queue.infos().iter().filter(|info| info.signal() == SIGKILL);
+        if kills.all(|info| !info.has_sender()) {
+            queue.discard(bit(SIGKILL));
+        }
+    });
+}
+
 /// A thread is about to end: what is pending for the process goes to another one.
 pub fn thread_ends(task: &Task) {
     let pending = task.process.signals.pending();
