@@ -250,6 +250,18 @@ static void time_stamps_are_called_as_they_were_asked_for(void) {
         CHECK(recvmsg(fd, &message, 0) == 1);
         struct cmsghdr *first = CMSG_FIRSTHDR(&message);
         CHECK(first && first->cmsg_level == SOL_SOCKET && first->cmsg_type == new[n] && first->cmsg_len == CMSG_LEN(16));
+        // Of AF_UNIX as well, as loggers want it.
+        int pair[2];
+        CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && send(pair[0], "x", 1, 0) == 1);
+        CHECK(setsockopt(pair[1], SOL_SOCKET, old[n], &on, sizeof on) == 0 && send(pair[0], "y", 1, 0) == 1);
+        for (int packet = 0; packet < 2; packet++) {
+            message.msg_controllen = sizeof control;
+            CHECK(recvmsg(pair[1], &message, 0) == 1);
+            first = CMSG_FIRSTHDR(&message);
+            CHECK(first && first->cmsg_level == SOL_SOCKET && first->cmsg_type == old[n] && first->cmsg_len == CMSG_LEN(16));
+            CHECK(*(long *)CMSG_DATA(first) > 1700000000);
+        }
+        CHECK(close(pair[0]) == 0 && close(pair[1]) == 0);
         on = 0;
         CHECK(setsockopt(fd, SOL_SOCKET, old[1 - n], &on, sizeof on) == 0);
         CHECK(getsockopt(fd, SOL_SOCKET, new[n], &said, &size) == 0 && said == 0 && close(fd) == 0);

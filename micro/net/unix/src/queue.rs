@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_fs::Timespec;
 use api_socket::{Credentials, Rights};
 
 /// Small writes of a stream are put together up to here.
@@ -65,6 +66,8 @@ pub struct Message {
     pub credentials: Option<Credentials>,
     /// Who sent it.
     pub from: Arc<Called>,
+    /// When a packet was sent to somebody who wants to know.
+    pub stamp: Option<Timespec>,
     /// An empty packet that was looked at, so that the next look behind it passes it (SO_PEEK_OFF).
     pub was_seen: bool,
     pub urgent: Urgent,

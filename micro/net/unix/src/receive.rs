@@ -8,7 +8,7 @@ use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_fs::Sink;
+use api_fs::{Sink, Timespec};
 use api_socket::{Control, Credentials, Received, Rights, Type};
 
 /// Of a message that was sent before anybody asked for credentials: no process, and nobody's ids.
@@ -35,6 +35,22 @@ impl UnixSocket {
         let passes = self.passes_credentials();
         let credentials = passes.then(|| Control::Credentials(credentials.unwrap_or(UNKNOWN)));
         credentials.into_iter().chain(rights.map(Control::Rights)).collect()
+    }
+
+    /// The same of a packet, whose time comes first; of one that was sent before anybody wanted to know it is the time it is read.
+    fn packet_control(
+        &self,
+        stamp: Option<Timespec>,
+        credentials: Option<Credentials>,
+        rights: Option<Rights>,
+    ) -> Vec<Control> {
+        let mut control = self.control(credentials, rights);
+        let stamps = self.stamps();
+        if stamps.are_wanted() {
+            let other = |(level, kind, data)| Control::Other { level: level as i32, kind: kind as i32, data };
+            control.splice(..0, stamps.messages(stamp.unwrap_or_else(Timespec::now)).map(other));
+        }
+        control
     }
 
     fn pop(&self, flags: u32) -> Result<core::result::Result<Message, Received>> {
@@ -72,7 +88,7 @@ impl UnixSocket {
         let received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { full } else { moved.unwrap_or(0) },
             from: message.from.get(),
-            control: self.control(message.credentials, message.rights.clone()),
+            control: self.packet_control(message.stamp, message.credentials, message.rights.clone()),
             flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
         };
         if peek || moved.is_err() {
@@ -157,15 +173,15 @@ impl UnixSocket {
             append(&mut bytes, &rest[..rest.len().min(to.remaining())])?;
             let (from, credentials, rights) =
                 (message.from.get(), message.credentials, message.rights.clone());
-            (bytes, rest.len(), (from, credentials, rights))
+            (bytes, rest.len(), (from, message.stamp, credentials, rights))
         };
         let moved = to.put(&bytes)?;
         self.peek.looked(moved);
-        let (from, credentials, rights) = received;
+        let (from, stamp, credentials, rights) = received;
         Ok(Received {
             length: if flags & linux::MSG_TRUNC != 0 { rest } else { moved },
             from,
-            control: self.control(credentials, rights),
+            control: self.packet_control(stamp, credentials, rights),
             flags: if moved < rest { linux::MSG_TRUNC } else { 0 },
         })
     }

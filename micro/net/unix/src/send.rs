@@ -11,7 +11,7 @@ use crate::socket::UnixSocket;
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::Source;
+use api_fs::{Source, Timespec};
 use api_socket::filter::environment;
 use api_socket::{Address, Caller, Control, Credentials, Rights, Sending, Type};
 use classic_bpf::packet::Packet;
@@ -136,7 +136,8 @@ impl UnixSocket {
         let credentials = self.credentials_for(&peer, caller, message);
         let from = self.called.clone();
         let rights = rights.take();
-        let piece = Message { bytes, start: 0, rights, credentials, from, was_seen: false, urgent, charge };
+        let (was_seen, stamp) = (false, None);
+        let piece = Message { bytes, start: 0, rights, credentials, from, stamp, was_seen, urgent, charge };
         // The program's memory may have been waited for: who was there then may be gone.
         if peer.is_deaf() {
             return Err(EPIPE);
@@ -202,6 +203,7 @@ impl UnixSocket {
             rights,
             credentials,
             from,
+            stamp: target.stamps().are_wanted().then(Timespec::now),
             was_seen: false,
             urgent: Urgent::No,
             charge,

@@ -14,7 +14,7 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::filter::Filter;
-use api_socket::options::{Common, buffer_size, from_int};
+use api_socket::options::{Common, Stamps, buffer_size, from_int};
 use api_socket::settings;
 use api_socket::{
     Address, Caller, Credentials, PeekOffset, Received, Relations, Sending, Shutdown, Socket, Type,
@@ -141,6 +141,11 @@ impl UnixSocket {
 
     pub fn passes_credentials(&self) -> bool {
         self.common.lock().pass_credentials
+    }
+
+    /// SO_TIMESTAMP and its like.
+    pub fn stamps(&self) -> Stamps {
+        self.common.lock().stamps
     }
 
     /// SO_OOBINLINE: an urgent byte is read among the others.
