@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a computer of its own is told when it starts: by file systems labelled `cidata` and the files on them, by SMBIOS' tables, by the
+//! What a computer of its own is told when it starts: by the file that its firmware starts or its loader reads, by file systems labelled `cidata` and the files on them, by SMBIOS' tables, by the
 //! memory map and modes of the screen of a BIOS, and by the server of a cloud.
 #![no_main]
 
 use bios::{drive, memory, vbe};
+use efi::{Kernel, Packed};
 use libfuzzer_sys::fuzz_target;
 use metadata::http::{self, Answer};
 use nocloud::{MAX_FILE, Media, fat, iso, smbios};
@@ -29,7 +30,10 @@ fn firmware(bytes: &[u8]) {
         assert!(map[..length].iter().all(|other| other.kind == RAM || !is_in(other, ram.address)));
     }
     if let Some(taken) = told.take(4096) {
-        assert!(map[..length].len() == map.len() || map[..length].iter().any(|entry| entry.kind == RAM && is_in(entry, taken)));
+        assert!(
+            map[..length].len() == map.len()
+                || map[..length].iter().any(|entry| entry.kind == RAM && is_in(entry, taken))
+        );
     }
     if let Some(info) = bytes.first_chunk() {
         vbe::modes(info);
@@ -41,6 +45,23 @@ fn firmware(bytes: &[u8]) {
     bytes.first_chunk().map(drive::block);
     if let Some((_, length)) = smbios::tables(bytes) {
         assert!(length <= smbios::MAX_TABLES);
+    }
+}
+
+/// A damaged file has no kernel, or one whose segments are unpacked to as many bytes as they say or not at all.
+fn file(bytes: &[u8]) {
+    /// Of one segment; more is a matter of the computer's memory.
+    const MAX: u64 = 1 << 20;
+    let kernel = efi::section(bytes, efi::KERNEL).unwrap_or(bytes);
+    for segment in Kernel::decode(kernel).iter().flat_map(|kernel| kernel.segments()) {
+        if segment.memory <= MAX {
+            let mut memory = vec![0xff; segment.memory as usize];
+            let is_whole = segment.unpack(&mut memory);
+            assert!(!is_whole || memory[segment.bytes.size()..].iter().all(|byte| *byte == 0));
+        }
+    }
+    if let Some(root) = Packed::decode(bytes).filter(|root| root.size() as u64 <= MAX) {
+        root.unpack(&mut vec![0; root.size()]);
     }
 }
 
@@ -65,7 +86,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut memory = vec![[0; MAX_FILE]; 3];
     let [meta, network, user] = &mut memory[..] else { return };
     let mut media = Media { files: [meta, network, user], lengths: [0; 3] };
-    match kind % 5 {
+    match kind % 6 {
         0 => {
             // The descriptors of a CD are at its 16th sector.
             let behind = |n: u32| u64::from(n).wrapping_sub(16);
@@ -83,6 +104,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         3 => return answer(bytes),
+        4 => return file(bytes),
         _ => return firmware(bytes),
     }
     let serial = smbios::system(bytes).unwrap_or_default().serial;
