@@ -104,7 +104,11 @@ pub struct Flags {
     #[arg(short, long, value_name = "SIZE")]
     pub memory: Option<Size>,
     /// Processors of the machine, whose threads and processes run on them at the same time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(Platform::MAX_CPUS))
+    )]
     pub cpus: Option<u32>,
     /// The program to run instead of the image's own
     #[arg(long, value_name = "PROGRAM")]

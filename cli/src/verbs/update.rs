@@ -9,7 +9,7 @@ use crate::{
 use unilith_image::Size;
 use unilith_machine::{
     MachineError,
-    record::{Phase, Restart, Spec},
+    record::{Phase, Platform, Restart, Spec},
     store::{Machine, Store},
 };
 
@@ -28,7 +28,11 @@ pub struct Args {
     #[arg(short, long, value_name = "SIZE")]
     memory: Option<Size>,
     /// Processors of the machine
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(Platform::MAX_CPUS))
+    )]
     cpus: Option<u32>,
     #[arg(required = true)]
     machines: Vec<String>,

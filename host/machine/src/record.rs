@@ -40,6 +40,8 @@ pub enum Platform {
 impl Platform {
     /// Most directories of the host, the overlay's among them.
     pub const MAX_VOLUMES: usize = 16;
+    /// Most processors.
+    pub const MAX_CPUS: u32 = 16;
 
     pub fn is_process(self) -> bool {
         self == Platform::Process

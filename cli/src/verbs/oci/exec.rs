@@ -319,7 +319,7 @@ fn run(
     let (arguments, environment) = (bytes(&process.arguments), bytes(&process.environment));
     let running = client.program(&Program {
         terminal: size,
-        input: size.is_some() || has_input(),
+        input: has_input(size.is_some()),
         detached: false,
         user: process.user.as_bytes(),
         working: process.working.as_bytes(),

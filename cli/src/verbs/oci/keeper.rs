@@ -56,8 +56,6 @@ use unilith_overlay::socket::{bind_at, connect_at};
 
 /// Memory of a container without a limit. What is not used costs nothing.
 const DEFAULT_MEMORY: u64 = 1 << 30;
-/// Most processors of a machine.
-const MAX_PROCESSORS: u32 = 16;
 /// What a new network namespace of Linux has, where the machine's kernel has Docker's defaults.
 const NEW_NAMESPACE: [(&str, &str); 2] =
     [("net.ipv4.ip_unprivileged_port_start", "1024"), ("net.ipv4.ping_group_range", "1 0")];
@@ -292,15 +290,15 @@ impl Streams {
     }
 }
 
-/// Whether a container without a terminal has input: where there is none (Docker's and Podman's without `-i`), the engine gives /dev/null,
+/// Whether a program has input. Where it has neither that nor a terminal (Docker's and Podman's without `-i`), the engine gives /dev/null,
 /// which the program is to see as that and not as a pipe.
-pub fn has_input() -> bool {
+pub fn has_input(has_terminal: bool) -> bool {
     /// Its number, 1:3.
     const NULL: u64 = 0x103;
-    rustix::fs::fstat(io::stdin()).map_or(true, |found| {
-        let is_device = rustix::fs::FileType::from_raw_mode(found.st_mode).is_char_device();
-        !is_device || found.st_rdev != NULL
-    })
+    let is_null = rustix::fs::fstat(io::stdin()).is_ok_and(|found| {
+        rustix::fs::FileType::from_raw_mode(found.st_mode).is_char_device() && found.st_rdev == NULL
+    });
+    has_terminal || !is_null
 }
 
 /// The home of a user for whom the engine names none is what the container's own files say, as with runc.
@@ -420,7 +418,7 @@ fn spec(
         trace: false,
         stop_signal: 15,
         tty: container.terminal,
-        null_input: !container.terminal && !has_input(),
+        null_input: !has_input(container.terminal),
         volumes,
         drives: Vec::new(),
         tmpfs: in_memory(container),
@@ -452,7 +450,7 @@ fn spec(
 fn processors(container: &Container) -> u32 {
     // Not by control groups: a quota of one and a half would count as one.
     let own = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-    container.processors().map_or(1, |worth| worth.min(own).clamp(1, MAX_PROCESSORS))
+    container.processors().map_or(1, |worth| worth.min(own).clamp(1, Platform::MAX_CPUS))
 }
 
 /// The memory of its machine, in bytes.

@@ -275,7 +275,7 @@ impl Member {
             },
             program: Program {
                 terminal: size,
-                input: size.is_some() || keeper::has_input(),
+                input: keeper::has_input(size.is_some()),
                 working: working.as_bytes(),
                 arguments: container.args.iter().map(String::as_bytes).collect(),
                 environment: container.env.iter().map(String::as_bytes).collect(),

@@ -11,9 +11,9 @@ pub struct Relations {
     /// Device and inode number of the file that it is bound to.
     pub file: Option<(u64, u64)>,
     /// The peer's number; 0 for one that nobody has accepted yet.
-    pub peer: Option<u64>,
+    pub peer: Option<u32>,
     /// Of a listener: who waits to be accepted, by the numbers of the sockets that asked.
-    pub waiting: Option<Vec<u64>>,
+    pub waiting: Option<Vec<u32>>,
     /// Bytes to be read and on their way; of a listener who waits, and how many may.
     pub queues: [u32; 2],
     /// It receives no more, it sends no more.

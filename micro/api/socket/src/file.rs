@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A socket as a file.
 
-use super::{Sending, Socket, Type};
+use super::{Address, Sending, Socket, Type};
+use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, SetAttr, Sink, Source, Stat, Unnamed};
@@ -10,10 +11,8 @@ use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-const AF_UNIX: u16 = 1;
-const AF_INET6: u16 = 10;
-const AF_NETLINK: u16 = 16;
-const AF_PACKET: u16 = 17;
+const AF_NETLINK: u16 = linux::AF_NETLINK as u16;
+const AF_PACKET: u16 = linux::AF_PACKET as u16;
 const IPPROTO_UDP: u32 = 17;
 
 /// What a descriptor of a socket refers to, whatever the family.
@@ -77,10 +76,10 @@ impl File for SocketFile {
     }
 
     fn protocol_name(&self) -> Option<&'static str> {
-        let of_ip = |names: [&'static str; 2]| names[usize::from(self.socket.family() == AF_INET6)];
+        let of_ip = |names: [&'static str; 2]| names[usize::from(self.socket.family() == Address::INET6)];
         Some(match (self.socket.family(), self.socket.socket_type(), self.socket.protocol()) {
-            (AF_UNIX, Type::Stream, _) => "UNIX-STREAM",
-            (AF_UNIX, ..) => "UNIX",
+            (Address::UNIX, Type::Stream, _) => "UNIX-STREAM",
+            (Address::UNIX, ..) => "UNIX",
             (AF_NETLINK, ..) => "NETLINK",
             (AF_PACKET, ..) => "PACKET",
             (_, Type::Stream, _) => of_ip(["TCP", "TCPv6"]),

@@ -208,7 +208,6 @@ impl Common {
         if receive { self.receive_timeout } else { self.send_timeout }
     }
 
-    /// The two exclude each other; each turns off only itself.
     /// There is one kind of stamps at a time, which each of the options switches off (Linux' __sock_set_timestamps).
     fn stamp(&mut self, kind: Stamp, is_new: bool, on: bool) {
         self.stamps.plain = if on { kind } else { Stamp::None };

@@ -111,9 +111,8 @@ pub fn clone(call: &mut Call<'_>) -> Result<usize> {
     start(call, wanted)
 }
 
-/// Bytes of the first `struct clone_args` that Linux had, and words of the current one.
+/// Bytes of the first `struct clone_args` that Linux had.
 const CLONE_ARGS_MIN: usize = 64;
-const CLONE_ARGS_WORDS: usize = 11;
 /// Numbers that set_tid may have (MAX_PID_NS_LEVEL).
 const MAX_NUMBERS: u64 = 32;
 
@@ -123,12 +122,9 @@ pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
     if size < CLONE_ARGS_MIN {
         return Err(EINVAL);
     }
-    let words: [u64; CLONE_ARGS_WORDS] = call.ptr(0).read_extensible(size)?;
-    let field = |i: usize| words[i];
-    // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
-    let (flags, exit_signal) = (field(0), field(4));
-    let (stack, stack_size) = (field(5), field(6));
-    let (set_tid, count) = (field(8), field(9));
+    // What is last is the control group.
+    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, count, _] =
+        call.ptr(0).read_extensible(size)?;
     if (set_tid == 0) != (count == 0) || count > MAX_NUMBERS || exit_signal > SIGNALS as u64 {
         return Err(EINVAL);
     }
@@ -144,10 +140,10 @@ pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
     let wanted = Wanted {
         flags,
         stack: if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(EINVAL)? },
-        parent_tid: field(3),
-        child_tid: field(2),
-        tls: field(7),
-        pidfd: field(1),
+        parent_tid,
+        child_tid,
+        tls,
+        pidfd,
         exit_signal: exit_signal as i32,
         numbers,
     };

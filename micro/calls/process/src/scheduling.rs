@@ -126,7 +126,7 @@ fn read_attributes(pointer: UserPtr<u32>) -> Result<Attributes> {
         let _ = pointer.write(ATTRIBUTES_BYTES as u32);
         Err(E2BIG)
     };
-    if !(FIRST_VERSION..=abi::PAGE_SIZE).contains(&size) {
+    if size < FIRST_VERSION {
         return too_big();
     }
     match pointer.cast::<u64>().read_extensible(size) {

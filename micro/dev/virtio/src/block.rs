@@ -56,6 +56,8 @@ struct InFlight {
     written: u32,
     /// Held for the device.
     memory: Gather,
+    /// The device has memory of [`Bounce`] in its place.
+    is_bounced: bool,
 }
 
 struct State {
@@ -142,7 +144,8 @@ impl State {
         let data = if request.memory.is_written { &mut self.write } else { &mut self.read };
         let first = data.len();
         Area::of_pages(&request.memory, data);
-        if let Some(bounce) = self.bounce.as_mut().filter(|_| data.len() > first + 1) {
+        let is_bounced = self.bounce.is_some() && data.len() > first + 1;
+        if let Some(bounce) = self.bounce.as_mut().filter(|_| is_bounced) {
             data.truncate(first);
             data.push(bounce.lend(token, &request.memory));
         }
@@ -155,7 +158,7 @@ impl State {
         self.free.pop();
         let Request { memory, tag, .. } = request;
         let written = 1 + if memory.is_written { memory.length as u32 } else { 0 };
-        self.slots[token] = Some(InFlight { tag, written, memory });
+        self.slots[token] = Some(InFlight { tag, written, memory, is_bounced });
         Ok(())
     }
 
@@ -163,7 +166,7 @@ impl State {
         while let Some(used) = self.queue.pop() {
             let Some(done) = self.slots.get_mut(used.token).and_then(Option::take) else { continue };
             self.free.push(used.token as u16);
-            if let Some(bounce) = &mut self.bounce {
+            if let Some(bounce) = self.bounce.as_mut().filter(|_| done.is_bounced) {
                 bounce.give_back(used.token, &done.memory);
             }
             // SAFETY: the token's place is in the list; the device wrote the byte before it said so, and writes it no more.

@@ -77,10 +77,7 @@ pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) ->
             let stat = caller.names.create(path)?.stat()?;
             let mut shown = Vec::from(path);
             shown.push(0);
-            let key = Key::Inode(stat.device, stat.inode);
-            // The file was just made: who is known by its number was bound to one that is gone, whose number the host has given again.
-            BOUND.lock().insert(key.clone(), Arc::downgrade(socket));
-            return Ok((key, Address::new(Address::UNIX, &shown)));
+            (Key::Inode(stat.device, stat.inode), Address::new(Address::UNIX, &shown))
         }
     };
     insert(key.clone(), socket)?;
@@ -120,7 +117,9 @@ pub fn autobind(socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
 
 fn insert(key: Key, socket: &Arc<UnixSocket>) -> Result<()> {
     let mut bound = BOUND.lock();
-    if bound.get(&key).is_some_and(|other| other.strong_count() > 0) {
+    // A file was just made for this: who is known by its number was bound to one that is gone, whose number the host has given again.
+    let is_exclusive = matches!(key, Key::Abstract(..));
+    if is_exclusive && bound.get(&key).is_some_and(|other| other.strong_count() > 0) {
         return Err(EADDRINUSE);
     }
     bound.insert(key, Arc::downgrade(socket));

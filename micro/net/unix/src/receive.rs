@@ -45,8 +45,7 @@ impl UnixSocket {
         rights: Option<Rights>,
     ) -> Vec<Control> {
         let mut control = self.control(credentials, rights);
-        let stamps = self.stamps();
-        if stamps.are_wanted() {
+        if let Some(stamps) = self.stamps() {
             let other = |(level, kind, data)| Control::Other { level: level as i32, kind: kind as i32, data };
             control.splice(..0, stamps.messages(stamp.unwrap_or_else(Timespec::now)).map(other));
         }

@@ -136,8 +136,17 @@ impl UnixSocket {
         let credentials = self.credentials_for(&peer, caller, message);
         let from = self.called.clone();
         let rights = rights.take();
-        let (was_seen, stamp) = (false, None);
-        let piece = Message { bytes, start: 0, rights, credentials, from, stamp, was_seen, urgent, charge };
+        let piece = Message {
+            bytes,
+            start: 0,
+            rights,
+            credentials,
+            from,
+            stamp: None,
+            was_seen: false,
+            urgent,
+            charge,
+        };
         // The program's memory may have been waited for: who was there then may be gone.
         if peer.is_deaf() {
             return Err(EPIPE);
@@ -203,7 +212,7 @@ impl UnixSocket {
             rights,
             credentials,
             from,
-            stamp: target.stamps().are_wanted().then(Timespec::now),
+            stamp: target.stamps().map(|_| Timespec::now()),
             was_seen: false,
             urgent: Urgent::No,
             charge,

@@ -79,6 +79,8 @@ pub struct UnixSocket {
     common: SpinLock<Common>,
     /// SO_ATTACH_FILTER: the common options have a filter, which looks at packets first.
     has_filter: AtomicBool,
+    /// The common options ask for stamps.
+    has_stamps: AtomicBool,
     /// SO_OOBINLINE, as the common options have it.
     reads_urgent_inline: AtomicBool,
     /// SO_PEEK_OFF.
@@ -105,6 +107,7 @@ impl UnixSocket {
             receive_buffer: AtomicUsize::new(settings::RECEIVE_BUFFER[0].get() as usize),
             common: SpinLock::default(),
             has_filter: AtomicBool::new(false),
+            has_stamps: AtomicBool::new(false),
             reads_urgent_inline: AtomicBool::new(false),
             peek: PeekOffset::default(),
             flight: Flight::default(),
@@ -143,9 +146,9 @@ impl UnixSocket {
         self.common.lock().pass_credentials
     }
 
-    /// SO_TIMESTAMP and its like.
-    pub fn stamps(&self) -> Stamps {
-        self.common.lock().stamps
+    /// How packets are to be stamped, if they are (SO_TIMESTAMP and its like).
+    pub fn stamps(&self) -> Option<Stamps> {
+        self.has_stamps.load(Ordering::Relaxed).then(|| self.common.lock().stamps)
     }
 
     /// SO_OOBINLINE: an urgent byte is read among the others.
@@ -496,6 +499,7 @@ impl Socket for UnixSocket {
             let mut common = self.common.lock();
             if let Some(result) = common.set(name as u32, value) {
                 self.has_filter.store(common.filter().is_some(), Ordering::Relaxed);
+                self.has_stamps.store(common.stamps.are_wanted(), Ordering::Relaxed);
                 let inline = common.is_kept_on(linux::SO_OOBINLINE);
                 self.reads_urgent_inline.store(inline, Ordering::Relaxed);
                 return result;
@@ -612,10 +616,11 @@ impl Socket for UnixSocket {
     }
 
     fn relations(&self) -> Result<Option<Relations>> {
-        let number = |socket: Arc<UnixSocket>| socket.inode.load(Ordering::Relaxed);
         // Whoever holds the last reference to a socket takes its peer's lock when it goes: none is let go of with a lock held.
-        let (mut asking, peer) = (Vec::new(), self.state.lock().peer.clone());
-        let mut relations = {
+        let number =
+            |peer: Option<Weak<UnixSocket>>| Some(peer?.upgrade()?.inode.load(Ordering::Relaxed) as u32);
+        let mut asking = Vec::new();
+        let (mut relations, peer) = {
             let state = self.state.lock();
             let file = match state.key {
                 Some(Key::Inode(device, inode)) => Some((device, inode)),
@@ -630,20 +635,21 @@ impl Socket for UnixSocket {
                 None => [state.inbox.bytes() as u32, self.sent.load(Ordering::Relaxed) as u32],
             };
             let ends = state.peer_gone && self.is_connected_kind();
-            Relations {
+            let relations = Relations {
                 file,
                 peer: None,
                 waiting: state.listening.as_ref().map(|_| Vec::new()),
                 queues,
                 shut: [state.read_shut || ends, state.write_shut || ends],
-            }
+            };
+            (relations, state.peer.clone())
         };
-        relations.peer = peer.and_then(|peer| peer.upgrade()).map(number);
+        relations.peer = number(peer);
         if let Some(waiting) = &mut relations.waiting {
             waiting.reserve_exact_fallibly(asking.len()).map_err(|_| ENOMEM)?;
             for child in asking {
                 let client = child.state.lock().peer.clone();
-                waiting.push(client.and_then(|client| client.upgrade()).map_or(0, number));
+                waiting.push(number(client).unwrap_or(0));
             }
         }
         Ok(Some(relations))

@@ -174,8 +174,7 @@ mod tests {
         let part: Segment<&[u8]> = Segment { physical: 0x20_0000, memory: 8, bytes: b"12345678" };
         let section = encode(0x20_0000, &[part]);
         for length in 0..section.len() {
-            let kernel = Kernel::decode(&section[..length]);
-            assert!(kernel.is_none(), "{length}");
+            assert!(Kernel::decode(&section[..length]).is_none(), "{length}");
         }
         let with = |at: usize, value: u64| {
             let mut other = section.clone();

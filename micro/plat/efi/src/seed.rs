@@ -5,7 +5,7 @@
 
 use crate::firmware::call;
 use crate::handles::{any, connect_all};
-use crate::stub::{allocate_low, say, tables};
+use crate::stub::{allocate, say, tables};
 use core::{ptr, slice};
 use nocloud::{LABEL, MAX_ADDED, MAX_FILE, Media, NAMES, UNREADABLE, iso, smbios};
 use uefi_raw::{
@@ -27,6 +27,7 @@ const ENTRY_BYTES: [usize; 2] = [24, 31];
 /// Where the label is in what is said of a file system (13.5), and the most bytes of both that are read.
 const LABEL_OFFSET: usize = 36;
 const MAX_INFO: usize = 256;
+
 /// Memory for one disk's files, and for a sector.
 struct Memory {
     media: Media<'static>,
@@ -46,7 +47,7 @@ pub fn line(
         connect_all(services);
         look()
     };
-    let out = allocate(services, line.len() + MAX_ADDED)?;
+    let out = zeros(services, line.len() + MAX_ADDED)?;
     let has_words = has_disk || smbios::hostname(told.serial).is_some();
     nocloud::line(line, has_words.then_some(&memory.media), &told, out, &mut |text| say(system, text))
         .ok_or("this file is damaged: its command line is not UTF-8")
@@ -69,19 +70,15 @@ fn told(system: &SystemTable) -> Option<smbios::System<'static>> {
     }
 }
 
-/// Bytes that stay, below 4 GiB.
-fn allocate(services: &BootServices, bytes: usize) -> Result<&'static mut [u8], &'static str> {
-    let pages = bytes.div_ceil(PAGE_SIZE);
-    let start = allocate_low(services, pages)? as *mut u8;
-    // SAFETY: as many pages were just given to nobody else, and are never given back.
-    unsafe {
-        start.write_bytes(0, pages * PAGE_SIZE);
-        Ok(slice::from_raw_parts_mut(start, bytes))
-    }
+/// Zeros that stay, below 4 GiB.
+fn zeros(services: &BootServices, bytes: usize) -> Result<&'static mut [u8], &'static str> {
+    let bytes = allocate(services, bytes)?;
+    bytes.fill(0);
+    Ok(bytes)
 }
 
 fn memory(services: &BootServices) -> Result<Memory, &'static str> {
-    let left = allocate(services, 3 * MAX_FILE + iso::SECTOR)?;
+    let left = zeros(services, 3 * MAX_FILE + iso::SECTOR)?;
     let short = "there is not enough memory for cloud-init's files";
     let (media, left) = Media::new(left).ok_or(short)?;
     let (sector, _) = left.split_first_chunk_mut().ok_or(short)?;

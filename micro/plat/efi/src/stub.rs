@@ -77,8 +77,8 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
     let kernel = kernel.ok_or("this file is damaged: it has no kernel that can be read")?;
     let line = section(efi::LINE).filter(|line| line.last() == Some(&0));
     let line = line.ok_or("this file is damaged: it has no command line")?;
-    let root = section(efi::ROOT).and_then(Packed::decode);
-    let root = root.ok_or("this file is damaged: it has no root file system")?;
+    let packed = section(efi::ROOT).and_then(Packed::decode);
+    let packed = packed.ok_or("this file is damaged: it has no root file system")?;
 
     let (first, end) = kernel.pages();
     let mut at = first;
@@ -101,7 +101,10 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
     }
     let line = seed::line(system, services, line)?;
     let line = low(services, line)?;
-    let root = unpack(services, &root)?;
+    let root = allocate(services, packed.size())?;
+    if !packed.unpack(root) {
+        return Err("this file is damaged: its root file system is not what was written");
+    }
     let handover = allocate_low(services, HANDOVER_PAGES)?;
     let buffer = allocate_low(services, MAP_BYTES / PAGE_SIZE)?;
     let screen = screen(services);
@@ -181,17 +184,6 @@ fn image(handle: Handle, services: &BootServices) -> Result<&'static [u8], &'sta
     }
 }
 
-/// The root file system, below 4 GiB.
-fn unpack(services: &BootServices, root: &Packed<'_>) -> Result<&'static [u8], &'static str> {
-    let at = allocate_low(services, root.size().div_ceil(PAGE_SIZE))?;
-    // SAFETY: as many pages were just given to nobody else, and are never given back; any bytes are bytes.
-    let bytes = unsafe { slice::from_raw_parts_mut(at as *mut u8, root.size()) };
-    if !root.unpack(bytes) {
-        return Err("this file is damaged: its root file system is not what was written");
-    }
-    Ok(bytes)
-}
-
 /// The physical address of these bytes, or of a copy of them where they are not below 4 GiB: a kernel on a processor
 /// without 1 GiB pages reaches no further when it starts.
 fn low(services: &BootServices, bytes: &[u8]) -> Result<u64, &'static str> {
@@ -199,14 +191,20 @@ fn low(services: &BootServices, bytes: &[u8]) -> Result<u64, &'static str> {
     if at.checked_add(bytes.len() as u64).is_some_and(|end| end <= FOUR_GIB) {
         return Ok(at);
     }
-    let copy = allocate_low(services, bytes.len().div_ceil(PAGE_SIZE))?;
-    // SAFETY: as many pages were just allocated.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), copy as *mut u8, bytes.len()) };
-    Ok(copy)
+    let copy = allocate(services, bytes.len())?;
+    copy.copy_from_slice(bytes);
+    Ok(copy.as_ptr() as u64)
+}
+
+/// Bytes that stay, below 4 GiB, with anything in them.
+pub fn allocate(services: &BootServices, bytes: usize) -> Result<&'static mut [u8], &'static str> {
+    let start = allocate_low(services, bytes.div_ceil(PAGE_SIZE))? as *mut u8;
+    // SAFETY: as many pages were just given to nobody else, and are never given back; any bytes are bytes.
+    Ok(unsafe { slice::from_raw_parts_mut(start, bytes) })
 }
 
 /// Pages below 4 GiB whose memory may be executed.
-pub fn allocate_low(services: &BootServices, pages: usize) -> Result<u64, &'static str> {
+fn allocate_low(services: &BootServices, pages: usize) -> Result<u64, &'static str> {
     let mut at = FOUR_GIB - 1;
     // SAFETY: boot services run. Firmware that keeps data from being executed lets loaders' code be (7.2.1).
     let status = call(|| unsafe {

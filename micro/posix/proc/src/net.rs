@@ -236,25 +236,23 @@ fn raw_of(family: u16, out: &mut Output) -> Result<()> {
 pub fn netlink(out: &mut Output) -> Result<()> {
     out.add(b"sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n")?;
     each(linux::AF_NETLINK as u16, &[Type::Raw, Type::Datagram], &mut |Found { inode, socket, .. }| {
-        let (protocol, [number, groups]) = (protocol(socket), netlink_address(socket));
-        // A socket without a number is in no table of Linux'.
-        if number == 0 {
-            return Ok(());
-        }
+        let Some([number, groups]) = netlink_address(socket) else { return Ok(()) };
+        let protocol = protocol(socket);
         out.print(format_args!(
             "0000000000000000 {protocol:<3} {number:<10} {groups:08x} 0        0        0     2        0        {inode:<8}\n"
         ))
     })
 }
 
-/// A netlink socket's number, and its groups of the first 32.
-pub fn netlink_address(socket: &Arc<dyn Socket>) -> [u32; 2] {
+/// A netlink socket's number, and its groups of the first 32. `None`: it has no number yet, and is in no table of Linux'.
+pub fn netlink_address(socket: &Arc<dyn Socket>) -> Option<[u32; 2]> {
     // struct sockaddr_nl behind its family: padding, number, groups.
     let address = socket.local_address().map(|address| address.rest().to_vec()).unwrap_or_default();
-    [2, 6].map(|at| {
+    let numbers = [2, 6].map(|at| {
         let bytes = address.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u32::from_ne_bytes)
-    })
+    });
+    Some(numbers).filter(|[number, _]| *number != 0)
 }
 
 /// Whether a socket listens.

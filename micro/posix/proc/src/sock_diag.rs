@@ -9,7 +9,7 @@ use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::{CollectFallibly, Reserve};
+use api_alloc::Reserve;
 use api_socket::{Address, Diagnosis, Socket, Type};
 
 mod bytecode;
@@ -362,13 +362,11 @@ impl<'a> Wanted<'a> {
             out.numbers(UNIX_DIAG_VFS, &[inode as u32, device as u32])?;
         }
         if let Some(peer) = relations.peer.filter(|_| shown & UDIAG_SHOW_PEER != 0) {
-            out.numbers(UNIX_DIAG_PEER, &[peer as u32])?;
+            out.numbers(UNIX_DIAG_PEER, &[peer])?;
         }
         if let Some(waiting) = relations.waiting.filter(|_| shown & UDIAG_SHOW_ICONS != 0) {
             // What fits an attribute.
-            let numbers = waiting.iter().take(16_000).map(|inode| *inode as u32);
-            let numbers: Vec<u32> = numbers.collect_fallibly().map_err(|_| ENOBUFS)?;
-            out.numbers(UNIX_DIAG_ICONS, &numbers)?;
+            out.numbers(UNIX_DIAG_ICONS, &waiting[..waiting.len().min(16_000)])?;
         }
         if shown & UDIAG_SHOW_RQLEN != 0 {
             out.numbers(UNIX_DIAG_RQLEN, &relations.queues)?;
@@ -390,11 +388,7 @@ impl<'a> Wanted<'a> {
         if self.protocol != ALL_PROTOCOLS && self.protocol != protocol {
             return Ok(None);
         }
-        let port = net::netlink_address(&found.socket)[0];
-        // A socket without a number is in no table.
-        if port == 0 {
-            return Ok(None);
-        }
+        let Some([port, _]) = net::netlink_address(&found.socket) else { return Ok(None) };
         let mut out = Message::new(&[AF_NETLINK as u8, found.socket.socket_type() as u8, protocol, 0])?;
         [port, 0, 0, found.inode as u32].iter().try_for_each(|word| out.put(&word.to_ne_bytes()))?;
         out.put(&cookie_of(&found.socket).to_ne_bytes())?;

@@ -471,9 +471,8 @@ fn call_info(tracing: &Tracing, size: u64, data: u64) -> Result<usize> {
             CALL_ENTERS | FILTERED => {
                 let words = [f.orig_rax, f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9];
                 words.into_iter().enumerate().for_each(|(i, value)| word(HEAD + i * 8, value));
-                if kind == FILTERED {
-                    word(ENTRY, traced.message & 0xffff);
-                }
+                // Of an entry it is not shown.
+                word(ENTRY, traced.message & 0xffff);
                 if kind == FILTERED { FILTER } else { ENTRY }
             }
             CALL_LEAVES => {

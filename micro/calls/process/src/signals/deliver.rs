@@ -69,9 +69,8 @@ pub fn deliver(registers: &mut TrapFrame, call: Option<(u64, Result<usize>)>) ->
             interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);
         }
         // The process ends, or another thread runs another program (execve): this one's end has come.
-        let is_superseded = task.process.only().is_some_and(|only| only != task.tid);
-        if task.process.is_ending() || is_superseded {
-            if is_superseded && !task.process.is_ending() {
+        if task.process.is_ending() || task.process.only().is_some_and(|only| only != task.tid) {
+            if !task.process.is_ending() {
                 // Its tracer hears of the end.
                 signals::end_was_seen(&task);
             }

@@ -12,14 +12,8 @@ use api_mem::Gather;
 pub const MAX: usize = 32 << 10;
 const PLACES: usize = 16;
 
-struct Place {
-    bytes: Vec<u8>,
-    /// The device has them in place of the request's own memory.
-    is_lent: bool,
-}
-
 /// By token.
-pub struct Bounce(Vec<Place>);
+pub struct Bounce(Vec<Vec<u8>>);
 
 impl Bounce {
     /// `ENOMEM`.
@@ -28,7 +22,7 @@ impl Bounce {
         for _ in 0..PLACES {
             let mut bytes = with_room(MAX)?;
             bytes.resize(MAX, 0);
-            places.push(Place { bytes, is_lent: false });
+            places.push(bytes);
         }
         Ok(Bounce(places))
     }
@@ -40,9 +34,7 @@ impl Bounce {
 
     /// One piece in place of a request's memory, of [`MAX`] bytes at most, with what that has.
     pub fn lend(&mut self, token: usize, memory: &Gather) -> Area {
-        let place = &mut self.0[token];
-        place.is_lent = true;
-        let bytes = &mut place.bytes[..memory.length];
+        let bytes = &mut self.0[token][..memory.length];
         if memory.is_written {
             return Area::of_mut(bytes);
         }
@@ -50,13 +42,11 @@ impl Bounce {
         Area::of(bytes)
     }
 
-    /// The device is done: what it wrote goes to the request's memory.
+    /// The device is done with what was lent: what it wrote goes to the request's memory.
     pub fn give_back(&mut self, token: usize, memory: &Gather) {
-        let Some(place) = self.0.get_mut(token) else { return };
-        if core::mem::take(&mut place.is_lent) && memory.is_written {
-            each_page(memory, &mut place.bytes[..memory.length], |page, offset, part| {
-                page.write(offset, part)
-            });
+        if memory.is_written {
+            let bytes = &mut self.0[token][..memory.length];
+            each_page(memory, bytes, |page, offset, part| page.write(offset, part));
         }
     }
 }
