@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Threads on several processors. argv[1] says what: "together", "seen", "pinned", "crash", or "storm" with seconds in
-// argv[2].
+// Threads on several processors. argv[1] says what: "together", "seen", "pinned", "crash", "changes", or "storm" with seconds
+// in argv[2].
 #define _GNU_SOURCE
 #include "check.h"
 #include <linux/futex.h>
@@ -372,6 +372,30 @@ static void crash(void) {
     __asm__ volatile("int $2");
 }
 
+// ---- changes: how many processors two threads that compute without end are on, whenever that is another number.
+
+static void *computes_on(void *unused) {
+    for (;;)
+        atomic_fetch_or(&processors, 1u << sched_getcpu());
+    return unused;
+}
+
+static void changes(void) {
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, computes_on, NULL) == 0);
+    setlinebuf(stdout);
+    for (int last = 0;;) {
+        atomic_store(&processors, 0);
+        // Longer than a turn, also where the host has other things to do.
+        usleep(300000);
+        int count = __builtin_popcount(processors);
+        if (count != last)
+            printf("on %d now\n", count);
+        last = count;
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     if (strcmp(argv[1], "together") == 0)
@@ -382,6 +406,8 @@ int main(int argc, char **argv) {
         pinned();
     else if (strcmp(argv[1], "crash") == 0)
         crash();
+    else if (strcmp(argv[1], "changes") == 0)
+        changes();
     else
         storm(argc > 2 ? atof(argv[2]) : 3);
     return 0;

@@ -80,8 +80,8 @@ pub fn tested_machine() -> String {
 /// What `unilith doctor` calls the ways in which a process machine may have a network.
 pub const NETWORKS: [&str; 2] = ["tap devices", "user-mode networking"];
 
-/// The machine of tests with [`Unilith::filter_only`], with one processor: it has no processes with more.
-pub const FILTER_ONLY: [&str; 6] = ["--kernel", "micro", "--machine", "process", "--cpus", "1"];
+/// The machine of tests with [`Unilith::filter_only`], with more processors than one, which it has until there is a second process.
+pub const FILTER_ONLY: [&str; 6] = ["--kernel", "micro", "--machine", "process", "--cpus", "2"];
 
 /// Whether the test is to be left out in this case; says why.
 pub fn is_skipped(in_case: bool, why: &str) -> bool {
@@ -126,12 +126,6 @@ pub fn allows_namespaces(unilith: &Unilith) -> bool {
     let words = ["--machine", "process", "--network", "none", "busybox", "sleep", "1000000"];
     let machine = unilith.start(&words);
     unilith.inspect(&machine.id)["state"]["isolation"] != "filter-only"
-}
-
-/// `--cpus 2` for a program of several processes, where a machine with so many processors may have them.
-pub fn two_processors(unilith: &Unilith) -> &'static [&'static str] {
-    let can_have = tested_machine() != "process" || allows_namespaces(unilith);
-    if can_have { &["--cpus", "2"] } else { &[] }
 }
 
 /// Whether what takes long under software emulation is to be left out: it runs on process machines, and by `./unilith test --long` on

@@ -205,6 +205,15 @@ fn shells_fork_where_the_host_allows_no_namespaces() {
     assert_eq!(lines, ["1", "16", "25", "4", "9", "all"]);
 }
 
+/// Both processors are in use when the second process comes: one has to go.
+#[test]
+fn threads_and_then_processes_where_the_host_allows_no_namespaces() {
+    let unilith = Unilith::filter_only();
+    let program = compile(&unilith, &["cc", "-O1", "-pthread", "-static"], "threads_then_processes.c", &[]);
+    let words = [&FILTER_ONLY[..], &["--network", "none", &program]].concat();
+    unilith.program_within(&words, SLOW).ok().says("twenty children, and theirs");
+}
+
 fn redis_saves(unilith: &Unilith, flags: &[&str]) {
     let words = ["-m", "160M", "-p", "127.0.0.1::6379", "redis"];
     let machine = unilith.start(&[flags, &words].concat());

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, allows_namespaces, compile, finish,
+    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, allows_namespaces, compile, eventually_within, finish,
     memcached::{Client, serves},
     passt_works, slow_client,
 };
@@ -223,16 +223,30 @@ fn redis_answers_with_threads_for_its_connections() {
     [PROCESS].into_iter().chain(VIRTUAL).for_each(redis_answers);
 }
 
-/// Threads of the overlay and of the program are on both processors.
+/// Code that is traced is changed while nobody else can be running it: the program's threads share one processor meanwhile.
 #[test]
-fn what_is_for_one_processor_is_refused_in_one_line() {
-    for kind in [PROCESS, "microvm"] {
+fn a_machine_that_is_traced_goes_on_with_one_processor_meanwhile() {
+    for kind in [PROCESS].into_iter().chain(VIRTUAL) {
         let unilith = Unilith::new();
-        let Some(machine) = start(&unilith, kind, &["-p", "127.0.0.1::11211", "memcached"]) else { continue };
-        let traced = unilith.run(&["trace", &machine.id, "count(malloc)"]);
-        assert!(traced.code != Some(0) && traced.err.contains("--cpus 1"), "{traced}");
-        // The rest of the overlay works.
-        unilith.run(&["exec", &machine.id, "ps"]).ok().says("memcached");
+        let program = compile(&unilith, &["cc", "-O1", "-pthread"], "processors.c", &[]);
+        let words = ["--machine", kind, "--cpus", "2", "--network", "none", &program, "changes"];
+        let machine = unilith.start(&words);
+        let says = |times: usize, line: &str| {
+            eventually_within(PATIENCE, &format!("{kind}: {times} times \"{line}\""), || {
+                machine.log().matches(line).count() == times
+            })
+        };
+        for time in 1..3 {
+            says(time, "on 2 now");
+            unilith.run(&["trace", &machine.id, "--keep", "calls", "count(sys_enter, id)"]).ok();
+            says(time, "on 1 now");
+            // Two that need it, of which one ends first.
+            let traced = unilith.run(&["trace", &machine.id, "-d", "1", "count(sys_enter, id)"]).ok();
+            assert!(traced.out.contains("clock_nanosleep"), "{traced}");
+            unilith.run(&["exec", &machine.id, "bpf", "detach", "calls"]).ok();
+        }
+        says(3, "on 2 now");
+        assert_eq!(machine.log().matches("on 1 now").count(), 2, "{kind}: {}", machine.log());
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 use unilith_tests::{
     BUILD_KERNEL, MORE_PARTS, Unilith, compile, finish, is_short_of_time, is_skipped_where_slow,
-    tested_machine, two_processors,
+    tested_machine,
 };
 
 /// Thousands of signals under software emulation take their time.
@@ -302,7 +302,7 @@ fn signals_between_processors_do_not_pile_up() {
     }
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-pthread"], "likeness_posix.c", &[]);
-    let ran = unilith.program_within(&[two_processors(&unilith), &[&program]].concat(), PATIENCE);
+    let ran = unilith.program_within(&["--cpus", "2", &program], PATIENCE);
     ran.ok().says("all likeness tests of POSIX passed");
 }
 
@@ -378,9 +378,8 @@ fn passes_in(size: &[&str], source: &str, says: &str) {
     unilith.program_within(&[size, &[&program]].concat(), PATIENCE).ok().says(says);
 }
 
-/// With two processors, where a program of several processes can have them.
 fn passes_on_two(source: &str, says: &str) {
-    passes_in(two_processors(&Unilith::new()), source, says);
+    passes_in(&["--cpus", "2"], source, says);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::{
     ContainerError, Result,
-    bundle::{self, Container, Group, Network},
+    bundle::{self, Container, Group, Namespaces, Network, Place},
     file, namespace,
     scope::Scope,
 };
@@ -168,8 +168,22 @@ impl Containers {
 
     /// The host name of a container: its own, or that of the container whose process it shares it with.
     pub fn hostname(&self, container: &Container) -> Option<String> {
-        let shared = || self.of_process(container.namespaces.uts.process()?)?.hostname;
+        let shared = || self.of_namespace(&container.namespaces.uts, |of| &of.uts)?.hostname;
         container.hostname.clone().or_else(shared)
+    }
+
+    /// The container that has the namespace at this place, of the kind that `of` picks: the one whose process the place names
+    /// (`/proc/PID/ns/ipc`), or the first one whose bundle names the same file, for some engines make a pod's namespaces before its
+    /// containers and bind them to files (CRI-O).
+    pub fn of_namespace(&self, place: &Place, of: impl Fn(&Namespaces) -> &Place) -> Option<Record> {
+        if let Some(pid) = place.process() {
+            return self.of_process(pid);
+        }
+        let Place::At(_) = place else { return None };
+        let has = |record: &Record| {
+            self.description(&record.id, &record.bundle).is_ok_and(|found| of(&found.namespaces) == place)
+        };
+        self.list().into_iter().filter(has).min_by_key(|record| record.created_ms)
     }
 
     /// The container that an engine knows by the number of this process of the host.

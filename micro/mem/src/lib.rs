@@ -45,7 +45,7 @@ pub use pager::root;
 pub use place::Place;
 pub use prot::Prot;
 pub use remap::Remap;
-pub use space::{Limits, Request, Space, active, current, deactivate, may_be_several};
+pub use space::{Limits, Request, Space, active, current, deactivate, expect_several};
 pub use text::{CallEntry, Text, set_call_entry};
 pub use vma::{MappedFile, MemoryPolicy, max_mappings, set_max_mappings};
 

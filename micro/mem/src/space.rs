@@ -157,14 +157,15 @@ pub fn active() -> Option<Arc<Space>> {
     CURRENT[here()].lock().clone()
 }
 
-/// There may be more than one address space at a time. A platform without page tables of its own may be able to show only one.
+/// There will be more than one address space. False where the platform cannot show one on each of the processors at work: it has none of
+/// its own page tables and one process of the host, and the others are to be dismissed before ([`api_plat::dismiss`]).
 #[cfg(feature = "process")]
-pub fn may_be_several() -> bool {
-    api_plat::pages::may_be_several()
+pub fn expect_several() -> bool {
+    api_plat::pages::expect_several()
 }
 
 #[cfg(not(feature = "process"))]
-pub fn may_be_several() -> bool {
+pub fn expect_several() -> bool {
     true
 }
 

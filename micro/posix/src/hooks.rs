@@ -52,7 +52,6 @@ fn one(first: &Arc<Process>, hook: &Hook, input: &str) -> Result<(), String> {
     let process = started.map_err(|refusal| match refusal {
         Refusal::NotFound => "there is no such program in the container".to_string(),
         Refusal::NoInterpreter => "what it says runs it is not in the container".to_string(),
-        Refusal::OneProcess => "the machine runs one process only".to_string(),
         Refusal::Other(e) => format!("cannot be started: {e:?}"),
     })?;
     let until = api_plat::now_ns().saturating_add(hook.timeout.saturating_mul(SECOND_NS));

@@ -77,8 +77,6 @@ pub enum Refusal {
     NotFound,
     /// The file is there, what it says runs it (`#!`, PT_INTERP) is not.
     NoInterpreter,
-    /// The machine runs one process only.
-    OneProcess,
     Other(Errno),
 }
 
@@ -104,9 +102,7 @@ pub fn start(
     wanted: &Wanted<'_>,
     paths: &[Vec<u8>],
 ) -> core::result::Result<Arc<Process>, Refusal> {
-    if !mem::may_be_several() {
-        return Err(Refusal::OneProcess);
-    }
+    processes::expect_second_space();
     let Wanted { arguments, environment, working, credentials, streams, terminal, place } = wanted;
     let (claim, childrens) = place.claims();
     processes::may_begin(claim)?;

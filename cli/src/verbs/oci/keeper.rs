@@ -445,12 +445,12 @@ fn spec(
     })
 }
 
-/// The processors of its machine: those that the container's limits are worth, as far as this computer has them. Without a limit there is
-/// one, with which no call takes a lock.
+/// The processors of its machine: those that the container's limits are worth, as far as this computer has them, and without a limit
+/// all. The kernel uses one until threads want more.
 fn processors(container: &Container) -> u32 {
     // Not by control groups: a quota of one and a half would count as one.
     let own = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-    container.processors().map_or(1, |worth| worth.min(own).clamp(1, Platform::MAX_CPUS))
+    container.processors().unwrap_or(own).min(own).clamp(1, Platform::MAX_CPUS)
 }
 
 /// The memory of its machine, in bytes.

@@ -23,7 +23,7 @@ use std::{
 };
 use unilith_container::{
     beneath::Root,
-    bundle::{Container, Place},
+    bundle::{self, Container, Place},
     record::{Containers, Record},
 };
 use unilith_machine::record::{Memory, Mount, Outcome};
@@ -89,14 +89,21 @@ enum Origin {
 }
 
 impl Origin {
-    /// `kind`: what the namespace is called where its path leads to no container of the pod.
-    fn of(all: &Containers, place: &Place, sandbox: &str, kind: &str) -> Result<Origin> {
+    /// `kind`: what the namespace that `of` picks is called where its path leads to no container of the pod.
+    fn of(
+        all: &Containers,
+        container: &Container,
+        sandbox: &str,
+        of: fn(&bundle::Namespaces) -> &Place,
+        kind: &str,
+    ) -> Result<Origin> {
+        let place = of(&container.namespaces);
         let path = match place {
             Place::Host => return Ok(Origin::Machine),
             Place::New => return Ok(Origin::New),
             Place::At(path) => path,
         };
-        let record = place.process().and_then(|pid| all.of_process(pid));
+        let record = all.of_namespace(place, of);
         match record.filter(|record| record.host() == sandbox) {
             Some(record) if record.id == sandbox => Ok(Origin::Machine),
             Some(record) => Ok(Origin::Container(record.id)),
@@ -126,13 +133,12 @@ struct Namespaces {
 
 impl Namespaces {
     fn of(all: &Containers, container: &Container, sandbox: &str) -> Result<Namespaces> {
-        let places = &container.namespaces;
-        let origin = |place, kind| Origin::of(all, place, sandbox, kind);
+        let origin = |of, kind| Origin::of(all, container, sandbox, of, kind);
         Ok(Namespaces {
-            pid: origin(&places.pid, "PID")?,
-            ipc: origin(&places.ipc, "IPC")?,
-            uts: origin(&places.uts, "UTS")?,
-            cgroup: origin(&places.cgroup, "cgroup")?,
+            pid: origin(|of| &of.pid, "PID")?,
+            ipc: origin(|of| &of.ipc, "IPC")?,
+            uts: origin(|of| &of.uts, "UTS")?,
+            cgroup: origin(|of| &of.cgroup, "cgroup")?,
         })
     }
 }

@@ -21,7 +21,8 @@
 //! - **Processors.** There may be several ([`cpus`]), of which one at a time is in thread context: the kernel's code is
 //!   written for one. The others run the program, wait to come in, or wait in [`idle`], and handle interrupts. So thread
 //!   context on one processor begins where another one left for the program or went idle, and a thread that was switched
-//!   away may go on on another processor.
+//!   away may go on on another processor. Until the scheduler has a use for them ([`admit`]), and when something needs
+//!   that ([`dismiss`]), the first one is alone, and takes no lock.
 //! - **Red zone.** Program and kernel use it, so nothing is ever pushed on an interrupted stack above RSP - 128.
 //! - **FS base** belongs to the program (TLS), GS base to the kernel. The kernel uses no TLS.
 //! - Panics of the kernel end the machine with a report on the console and [`Status::Failed`].
@@ -290,6 +291,9 @@ pub mod symbols {
         pub safe fn unilith_plat_load_fpu(state: &FpuState);
         pub safe fn unilith_plat_cpu() -> u32;
         pub safe fn unilith_plat_cpus() -> u32;
+        pub safe fn unilith_plat_several() -> bool;
+        pub safe fn unilith_plat_admit() -> bool;
+        pub safe fn unilith_plat_dismiss() -> bool;
         pub safe fn unilith_plat_kick(cpu: u32);
         pub safe fn unilith_plat_barrier(code: bool);
         pub safe fn unilith_plat_thread() -> u64;
@@ -319,12 +323,13 @@ pub mod pages {
         safe fn unilith_plat_leave_space(space: u64) -> Option<usize>;
         safe fn unilith_plat_unmap_all_in(process: usize);
         fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) -> Option<(usize, bool)>;
-        safe fn unilith_plat_shows_several_spaces() -> bool;
+        safe fn unilith_plat_expect_several_spaces() -> bool;
     }
 
-    /// More than one address space can be there: each processor finds one that it can enter, whatever the others are in.
-    pub fn may_be_several() -> bool {
-        unilith_plat_shows_several_spaces()
+    /// More than one address space will be there. False where not each of the processors at work would find one that it can enter,
+    /// whatever the others are in: with one of them it works ([`super::dismiss`]), and the others cannot be let in again.
+    pub fn expect_several() -> bool {
+        unilith_plat_expect_several_spaces()
     }
 
     /// Most processes of the host that show address spaces: their numbers are below.
@@ -589,6 +594,25 @@ pub const MAX_CPUS: usize = if SEVERAL { 16 } else { 1 };
 #[inline]
 pub fn cpus() -> u32 {
     if SEVERAL { symbols::unilith_plat_cpus() } else { 1 }
+}
+
+/// More than one of them is in use: the others have been let in ([`admit`]).
+#[inline]
+pub fn several() -> bool {
+    SEVERAL && symbols::unilith_plat_several()
+}
+
+/// Lets the other processors in, which wait at the kernel's door until then: they come in one by one from when the caller leaves the
+/// kernel or goes idle. False where they cannot be used. In thread context of the first processor, with more than one ([`cpus`])
+/// and not [`several`].
+pub fn admit() -> bool {
+    symbols::unilith_plat_admit()
+}
+
+/// Lets the others in no more, all of which are idle: they wait at the door again when they wake up. False when one is needed still to
+/// get there: the caller sleeps for a moment and asks again. In thread context of the first processor, where there are [`several`].
+pub fn dismiss() -> bool {
+    symbols::unilith_plat_dismiss()
 }
 
 /// [`request_work`] for another processor, whatever it is doing; in thread context.

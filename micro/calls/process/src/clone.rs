@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::{Entry, Status, TrapFrame};
 use api_user::{USER_END, UserPtr};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use mem::Space;
 use sched::{Start, Thread};
 use task::call::Call;
@@ -483,9 +483,7 @@ fn new_space(process: &Process, wanted: &Wanted) -> Result<Arc<Space>> {
 
 fn start_process(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces: New) -> Result<usize> {
     let process = &parent.process;
-    if !mem::may_be_several() {
-        return Err(no_second_process());
-    }
+    processes::expect_second_space();
     // A program that forks without end is told of a limit, whichever it met (fork(2)).
     processes::may_begin(process.claim).map_err(|_| EAGAIN)?;
     let mut number = Number::new(process, &namespaces.pids, &wanted.numbers)?;
@@ -607,19 +605,6 @@ fn wait_for_vfork(parent: &Task, child: &Process) {
         sched::park(u64::MAX);
     }
     parent.in_vfork.store(false, Ordering::Relaxed);
-}
-
-/// Answers where there can be one address space only, with one line in the log the first time.
-fn no_second_process() -> abi::Errno {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.swap(true, Ordering::Relaxed) {
-        log::error!(
-            "a process machine with --cpus runs one process where the host allows it no namespaces: leave --cpus out for \
-             programs that fork"
-        );
-        api_plat::status(&Status::Missing { number: 57 });
-    }
-    ENOSYS
 }
 
 /// set_tid_address(2).

@@ -124,11 +124,6 @@ pub fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
         Refusal::NoInterpreter => failure
             .because("what it says runs it, an interpreter, is not in the image")
             .code(Failure::UNKNOWN),
-        Refusal::OneProcess => failure
-            .because(
-                "this process machine runs one process: the host allows it no namespaces; leave --cpus out",
-            )
-            .code(Failure::REFUSED),
         Refusal::Other(EACCES) => {
             failure.errno(EACCES).because("not an executable file").code(Failure::REFUSED)
         }

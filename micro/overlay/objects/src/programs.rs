@@ -14,6 +14,7 @@ use api_overlay::Failure;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mem::Prot;
 use overlay_link::{Image, Input, Place, Plan};
+use sched::OneProcessor;
 
 /// Programs that are kept.
 const MAX_PROGRAMS: usize = 32;
@@ -45,6 +46,8 @@ pub struct Program {
     objects: Arc<Vec<Object>>,
     running: AtomicBool,
     runs: AtomicU32,
+    /// Rights of pages are the same on all processors.
+    _alone: OneProcessor,
 }
 
 static PROGRAMS: SpinLock<Vec<Arc<Program>>> = SpinLock::new(Vec::new());
@@ -66,12 +69,8 @@ impl Program {
         origin: Origin,
         objects: Arc<Vec<Object>>,
     ) -> core::result::Result<Arc<Program>, Failure> {
-        api_plat::domain::prepare().map_err(|e| match e {
-            EOPNOTSUPP => Failure::new(name)
-                .because("programs run on machines with one processor: start it with --cpus 1")
-                .code(Failure::REFUSED),
-            _ => no_room(name),
-        })?;
+        let alone = OneProcessor::keep();
+        api_plat::domain::prepare().map_err(|_| no_room(name))?;
         let inputs: Vec<Input<'_>> =
             objects.iter().map(|object| Input { name: &object.name, bytes: &object.bytes }).collect();
         let refused = |e: overlay_link::Error| Failure::new("").because(e.to_string()).code(Failure::REFUSED);
@@ -87,7 +86,16 @@ impl Program {
         put(&block, &mut image).map_err(|_| no_room(name))?;
         drop(plan);
         let (running, runs) = (AtomicBool::new(false), AtomicU32::new(0));
-        Ok(Arc::new(Program { name: name.into(), origin, block, image, objects, running, runs }))
+        Ok(Arc::new(Program {
+            name: name.into(),
+            origin,
+            block,
+            image,
+            objects,
+            running,
+            runs,
+            _alone: alone,
+        }))
     }
 
     /// Its variables as they were at first.

@@ -18,6 +18,7 @@ use bpf::jit::{Runtime, compile};
 use bpf::maps::{self, Map};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
+use sched::OneProcessor;
 
 /// Bytes of lines and records that wait to be read.
 const OUTPUT: u32 = 64 << 10;
@@ -43,6 +44,7 @@ pub struct Loaded {
     /// What programs print.
     pub output: Arc<Map>,
     programs: Vec<Program>,
+    _alone: OneProcessor,
 }
 
 impl Drop for Loaded {
@@ -112,9 +114,7 @@ fn no_memory(name: &str) -> Failure {
 pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Result<Arc<Loaded>, Failure> {
     let refused = |why: String| Failure::new(name).because(why).code(Failure::REFUSED);
     // Code is changed under the feet of the others, and what runs in an interrupt does not take its turn in the kernel.
-    if api_plat::cpus() > 1 {
-        return Err(refused("tracing is for machines with one processor: start it with --cpus 1".into()));
-    }
+    let alone = OneProcessor::keep();
     let package = Package::decode(package).ok_or_else(|| {
         refused("not a package of programs: attach with `unilith trace`, which makes them".into())
     })?;
@@ -122,7 +122,7 @@ pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Re
     if find(name).is_some() {
         return Err(refused(TAKEN.into()));
     }
-    let loaded = Arc::new(load(name, &bundle, go_on)?);
+    let loaded = Arc::new(load(name, &bundle, alone, go_on)?);
     {
         let mut state = STATE.lock();
         if state.stack.is_none() {
@@ -150,7 +150,12 @@ pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Re
     Ok(loaded)
 }
 
-fn load(name: &str, bundle: &Bundle, go_on: &mut dyn FnMut() -> bool) -> Result<Loaded, Failure> {
+fn load(
+    name: &str,
+    bundle: &Bundle,
+    alone: OneProcessor,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Loaded, Failure> {
     let cpus = 1;
     let bytes: usize = bundle.maps.iter().map(maps::Spec::bytes).sum();
     if bytes > MAX_MAP_BYTES {
@@ -170,7 +175,7 @@ fn load(name: &str, bundle: &Bundle, go_on: &mut dyn FnMut() -> bool) -> Result<
         initial: Vec::new(),
     };
     let output = Arc::new(Map::new(output, cpus).map_err(|_| no_memory(name))?);
-    let mut loaded = Loaded { name: name.into(), maps, output, programs: Vec::new() };
+    let mut loaded = Loaded { name: name.into(), maps, output, programs: Vec::new(), _alone: alone };
     for program in &bundle.programs {
         let verified = bpf::verify(&program.insns, program.context, &bundle.maps, go_on).map_err(|r| {
             let why = format!("instruction {}: {}", r.at, r.why);

@@ -28,8 +28,10 @@ unsafe extern "C" {
     safe static unilith_start_code_end: Label;
     static mut unilith_save_rest_at: u64;
     static mut unilith_leave_at: u64;
+    safe static unilith_save_rest: Label;
     safe static unilith_save_rest_and_lock: Label;
     safe static unilith_leave: Label;
+    safe static unilith_leave_unlocked: Label;
     pub static mut unilith_gdt: [u64; 5];
     pub safe static unilith_vectors: Label;
     pub safe static unilith_leave_to_overlay: Label;
@@ -78,10 +80,19 @@ pub fn start_words() -> u64 {
 
 /// The ways into the kernel and out of it lead through its lock from here on. While one processor runs.
 pub fn lead_through_lock() {
-    // SAFETY: the ways read them once each, and both ends of a way that is under way now have no lock.
+    lead(unilith_save_rest_and_lock.address(), unilith_leave.address());
+}
+
+/// And around it. While the others are idle.
+pub fn lead_around_lock() {
+    lead(unilith_save_rest.address(), unilith_leave_unlocked.address());
+}
+
+fn lead(save_rest: u64, leave: u64) {
+    // SAFETY: the ways read them once each. Only the caller's is under way, with the lock as its own: it leaves by the new one.
     unsafe {
-        (&raw mut unilith_save_rest_at).write_volatile(unilith_save_rest_and_lock.address());
-        (&raw mut unilith_leave_at).write_volatile(unilith_leave.address());
+        (&raw mut unilith_save_rest_at).write_volatile(save_rest);
+        (&raw mut unilith_leave_at).write_volatile(leave);
     }
 }
 

@@ -69,6 +69,7 @@ fn unilith_plat_idle() {
     processors::unilith_kernel_unlock();
     halt();
     processors::unilith_kernel_lock();
+    processors::come_back();
 }
 
 fn halt() {

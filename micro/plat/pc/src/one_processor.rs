@@ -9,11 +9,28 @@ pub fn unilith_kernel_lock() {}
 
 pub fn unilith_kernel_unlock() {}
 
+pub fn come_back() {}
+
 pub fn forget_everywhere(_start: u64, _end: u64) {}
 
 #[unsafe(no_mangle)]
 fn unilith_plat_cpus() -> u32 {
     1
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_several() -> bool {
+    false
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_admit() -> bool {
+    false
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_dismiss() -> bool {
+    false
 }
 
 #[unsafe(no_mangle)]

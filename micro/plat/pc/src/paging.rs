@@ -98,7 +98,7 @@ pub fn protect_image() {
         let pml4 = asm::unilith_pml4.address() as *mut Table;
         (*pml4)[0] = 0;
         no_execute_physical_map(mapped_at_start());
-        flush_all();
+        forget_all();
     }
 }
 
@@ -219,8 +219,8 @@ pub unsafe fn map_screen(start: u64, length: u64, combines: bool) -> Option<*mut
     Some((SCREEN + (start - first)) as *mut u32)
 }
 
-/// Empties the whole TLB, global entries included.
-unsafe fn flush_all() {
+/// The running processor forgets all translations, global ones included.
+pub fn forget_all() {
     // SAFETY: CR4.PGE off and on again (Intel SDM volume 3, 4.10.4.1); nothing else changes.
     unsafe {
         asm!("mov {t}, cr4", "xor {t}, 0x80", "mov cr4, {t}", "xor {t}, 0x80", "mov cr4, {t}", t = out(reg) _,

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use plat_x86::cpu::CPUS;
 use plat_x86::rdtsc;
 
-/// Not 0: there are several processors, and whoever enters the kernel takes the lock. `entry.s` reads it.
+/// Not 0: several processors are in use, and whoever enters the kernel takes the lock. `entry.s` reads it.
 #[unsafe(no_mangle)]
 static unilith_several: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicU32 = AtomicU32::new(1);
@@ -37,6 +37,40 @@ pub fn several() -> bool {
 #[unsafe(no_mangle)]
 fn unilith_plat_cpus() -> u32 {
     COUNT.load(Ordering::Relaxed)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_several() -> bool {
+    several()
+}
+
+/// The lock is held already, for the first processor; from here on it is given back.
+#[unsafe(no_mangle)]
+fn unilith_plat_admit() -> bool {
+    unilith_several.store(1, Ordering::Relaxed);
+    asm::lead_through_lock();
+    true
+}
+
+/// Those that were dismissed since they went idle, a bit each. Nobody tells them of translations that are gone meanwhile.
+static UNTOLD: AtomicU32 = AtomicU32::new(0);
+
+/// The caller keeps the lock from here on.
+#[unsafe(no_mangle)]
+fn unilith_plat_dismiss() -> bool {
+    UNTOLD.store(others(), Ordering::Relaxed);
+    asm::lead_around_lock();
+    unilith_several.store(0, Ordering::Relaxed);
+    true
+}
+
+/// Back from where it was idle, with the lock.
+pub fn come_back() {
+    let bit = 1 << api_plat::cpu();
+    if UNTOLD.load(Ordering::Relaxed) & bit != 0 {
+        UNTOLD.fetch_and(!bit, Ordering::Relaxed);
+        paging::forget_all();
+    }
 }
 
 fn send(index: u32, message: Message) {
@@ -193,7 +227,7 @@ const USED: u32 = 1;
 const UNUSED: u32 = 2;
 static RUN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Starts the other processors of `wanted`, which run `run` once the kernel, whose lock the caller holds from now on, lets them in.
+/// Starts the other processors of `wanted`, which run `run` once the kernel, whose lock is held for the caller from now on, lets them in.
 /// Their number is final then; a processor that cannot be used is told of and left out. In the boot processor's first code, with
 /// the heap.
 pub fn start(wanted: u32, run: fn() -> !) {
@@ -228,11 +262,7 @@ pub fn start(wanted: u32, run: fn() -> !) {
     }
     // SAFETY: the pages are memory that nobody uses now but for what was there before.
     unsafe { physical_to_virtual::<u8>(START_PAGE).copy_from_nonoverlapping(kept.as_ptr(), START_BYTES) };
-    if count > 1 {
-        COUNT.store(count, Ordering::Relaxed);
-        unilith_several.store(1, Ordering::Relaxed);
-        asm::lead_through_lock();
-    }
+    COUNT.store(count, Ordering::Relaxed);
 }
 
 /// Those of the others that can be named, as many as are wanted.
@@ -364,6 +394,8 @@ extern "C" fn unilith_pc_processor(attempt: u64) -> ! {
     // SAFETY: the tables for interrupts are there.
     unsafe { core::arch::asm!("sti", options(nostack)) };
     unilith_kernel_lock();
+    // What was mapped anew since it started, the others did not tell it of.
+    paging::forget_all();
     // SAFETY: only `start` stores there, and it stores a `fn() -> !`.
     let run: fn() -> ! = unsafe { core::mem::transmute(RUN.load(Ordering::Relaxed)) };
     run()

@@ -63,7 +63,7 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
             .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
     }
     Program::new(&allowed(open))
-        .install(processors::several())
+        .install(processors::has_others())
         .map_err(|_| "the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER")
 }
 
@@ -78,7 +78,7 @@ pub fn allowed(open: Open) -> Filter {
         closed: domain::closed_text(),
         variables: domain::variables(),
         by_call: !fsgsbase,
-        several: processors::several().then(|| host_processes::thread(0, 0)),
+        several: processors::has_others().then(|| host_processes::thread(0, 0)),
         in_turns: template::is_there(),
         open,
     })

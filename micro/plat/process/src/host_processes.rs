@@ -75,6 +75,8 @@ struct Pool {
     made: usize,
     /// There will be no more.
     is_full: bool,
+    /// More than one space was there, or is about to be.
+    has_several_spaces: bool,
     /// Extended registers of each processor on their way from one to the next.
     fpu: [Option<FpuState>; MAX_CPUS],
 }
@@ -85,6 +87,7 @@ static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     count: 0,
     made: 1,
     is_full: false,
+    has_several_spaces: false,
     fpu: [const { None }; MAX_CPUS],
 });
 
@@ -151,6 +154,13 @@ impl Pool {
             }
         }
         false
+    }
+
+    /// There are as many as processors, made now where there are fewer.
+    fn is_enough_for_all(&mut self) -> bool {
+        let cpus = api_plat::cpus() as usize;
+        while self.made < cpus && self.make() {}
+        self.made >= cpus
     }
 
     /// The process for a space whose predecessor was shown `here`, before its program executed another one. The next space that is
@@ -223,13 +233,18 @@ fn unilith_plat_unmap_all_in(process: usize) {
     unilith_soiled[process].store(1, Ordering::Relaxed);
 }
 
-/// Several spaces can be shown at once: each processor finds a host process, whatever the others are in.
+/// Several spaces will be shown; each processor that is in use finds a host process, whatever the others are in.
 #[unsafe(no_mangle)]
-fn unilith_plat_shows_several_spaces() -> bool {
-    let cpus = api_plat::cpus() as usize;
+fn unilith_plat_expect_several_spaces() -> bool {
     let mut pool = POOL.lock();
-    while cpus > 1 && pool.made < cpus && pool.make() {}
-    cpus == 1 || pool.made >= cpus
+    pool.has_several_spaces = true;
+    !processors::several() || pool.is_enough_for_all()
+}
+
+/// Each processor finds a host process for the space that it goes to, were they all in use.
+pub fn is_enough_for_all() -> bool {
+    let mut pool = POOL.lock();
+    !pool.has_several_spaces || pool.is_enough_for_all()
 }
 
 /// Takes pages away from a space that another processor is in: this one goes there, and back.

@@ -94,6 +94,8 @@ fn here() -> &'static Waits {
 /// The processor that waits for the descriptors as well.
 static DEFERRED_WORK: AtomicU32 = AtomicU32::new(NOBODY);
 const NOBODY: u32 = u32::MAX;
+/// Only the first processor is to.
+static IS_FIRSTS: AtomicBool = AtomicBool::new(false);
 /// When the next sample is taken; `u64::MAX` when none is.
 static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// From one sample to the next.
@@ -277,7 +279,7 @@ pub fn tick(hit: &TrapFrame) {
         // The wait comes back and does the rest.
         return;
     }
-    if DEFERRED_WORK.load(Ordering::Relaxed) == NOBODY && !wake_a_poller() {
+    if DEFERRED_WORK.load(Ordering::Relaxed) == NOBODY && !(processors::several() && wake_a_poller()) {
         look();
     }
     let now = crate::clock::now_in_signal();
@@ -304,6 +306,24 @@ fn wake_a_poller() -> bool {
         api_plat::kick(cpu);
         true
     })
+}
+
+/// The first processor waits for the descriptors from here on, until [`leave_to_all`]; false while another one does still, which was
+/// told. With the kernel's lock, on that processor.
+pub fn leave_to_the_first() -> bool {
+    IS_FIRSTS.store(true, Ordering::Relaxed);
+    match DEFERRED_WORK.load(Ordering::Relaxed) {
+        NOBODY | 0 => true,
+        other => {
+            api_plat::kick(other);
+            false
+        }
+    }
+}
+
+/// Any processor may wait for them.
+pub fn leave_to_all() {
+    IS_FIRSTS.store(false, Ordering::Relaxed);
 }
 
 /// The processor waits for nothing but work.
@@ -394,7 +414,8 @@ fn unilith_plat_idle() {
     // A tick that was armed for the program ends the wait early, for nothing.
     while !cpu::work_is_wanted() {
         // One waits for the descriptors; the others would all be woken by each packet.
-        let polls = DEFERRED_WORK.load(Ordering::Relaxed) == NOBODY;
+        let polls = DEFERRED_WORK.load(Ordering::Relaxed) == NOBODY
+            && (api_plat::cpu() == 0 || !IS_FIRSTS.load(Ordering::Relaxed));
         let mut ready = if polls { Ready::gather() } else { Ready::nothing() };
         let here = here();
         let deadline = here.deadline.load(Ordering::Relaxed);

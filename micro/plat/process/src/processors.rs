@@ -7,6 +7,9 @@
 //! signals and in the wait, touches its own block and atomics. With one processor nobody looks at the lock: one comparison
 //! each way.
 //!
+//! The others are made when the machine starts, and sleep on that lock, which the first one holds without looking at it, until
+//! the scheduler has a use for them ([`unilith_plat_admit`]).
+//!
 //! A processor is told of work by a word in its block and a signal ([`KICK`]), or, while it waits for nothing else, by
 //! that word alone, which is a futex.
 //!
@@ -21,7 +24,7 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use plat_x86::cpu::{self, CPUS};
 
-/// Not 0: there are several processors, and whoever enters the kernel takes the lock. `entry.s` reads it.
+/// Not 0: several processors are in use, and whoever enters the kernel takes the lock. `entry.s` reads it.
 #[unsafe(no_mangle)]
 static unilith_several: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicU32 = AtomicU32::new(1);
@@ -31,9 +34,40 @@ pub fn several() -> bool {
     unilith_several.load(Ordering::Relaxed) != 0
 }
 
+/// The machine has more than one, in use or not.
+pub fn has_others() -> bool {
+    COUNT.load(Ordering::Relaxed) > 1
+}
+
 #[unsafe(no_mangle)]
 fn unilith_plat_cpus() -> u32 {
     COUNT.load(Ordering::Relaxed)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_several() -> bool {
+    several()
+}
+
+/// The lock is held already, for the first processor; from here on it is given back.
+#[unsafe(no_mangle)]
+fn unilith_plat_admit() -> bool {
+    let each_has_a_place = host_processes::is_enough_for_all();
+    if each_has_a_place {
+        idle::leave_to_all();
+        unilith_several.store(1, Ordering::Relaxed);
+    }
+    each_has_a_place
+}
+
+/// The caller keeps the lock from here on.
+#[unsafe(no_mangle)]
+fn unilith_plat_dismiss() -> bool {
+    let first_waits_for_descriptors = idle::leave_to_the_first();
+    if first_waits_for_descriptors {
+        unilith_several.store(0, Ordering::Relaxed);
+    }
+    first_waits_for_descriptors
 }
 
 /// Nobody holds the lock; somebody does; somebody does and others sleep until it is given back (U. Drepper, "Futexes Are
@@ -200,7 +234,7 @@ fn prepare(index: usize) -> abi::Result<()> {
     confine::dispatch()
 }
 
-/// Starts the other processors, which wait until the kernel, whose lock the caller holds from now on, lets them in. Before
+/// Starts the other processors, which wait until the kernel, whose lock is held for the caller from now on, lets them in. Before
 /// the host's calls are filtered. The error is a sentence for the user.
 pub fn start(count: u32) -> Result<(), &'static str> {
     if count > 1 {
@@ -214,7 +248,6 @@ pub fn start(count: u32) -> Result<(), &'static str> {
 /// Notes how many there are, in the kernel's variables.
 pub fn note(count: u32) {
     COUNT.store(count, Ordering::Relaxed);
-    unilith_several.store(u32::from(count > 1), Ordering::Relaxed);
 }
 
 /// Makes what this host process has for each processor but the first: a thread and its timer. The error is a sentence for the

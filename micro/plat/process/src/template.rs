@@ -259,7 +259,7 @@ fn prepare(shares: &Shares, number: usize, open: Open) -> Result<(Filter, Thread
     idle::new_timer(0, pid)?;
     confine::dispatch()?;
     host_processes::note_thread(number, 0, pid);
-    if processors::several() {
+    if processors::has_others() {
         processors::make_threads().map_err(|_| EAGAIN)?;
     }
     shares.map().map_err(|_| EAGAIN)?;

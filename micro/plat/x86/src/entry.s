@@ -227,6 +227,7 @@ unilith_leave:
     je unilith_leave_unlocked
     call unilith_kernel_unlock
     .endif
+.globl unilith_leave_unlocked
 unilith_leave_unlocked:
     cmp qword ptr [rsp + {ENTRY}], 0
     jne 4f

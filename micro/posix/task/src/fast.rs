@@ -23,7 +23,7 @@ static CALLS: [(u32, FastCall); 7] = [
 ///
 /// They do not take their turn in the kernel, so they are for one processor.
 pub fn enable(on: bool) {
-    if api_plat::cpus() > 1 {
+    if api_plat::several() {
         return;
     }
     for (number, call) in CALLS {
@@ -35,13 +35,19 @@ pub fn enable(on: bool) {
     }
 }
 
+/// Others are at work in the kernel from here on.
+#[unsafe(no_mangle)]
+fn unilith_processors_admitted() {
+    CALLS.iter().for_each(|(number, _)| api_plat::clear_fast_call(*number));
+}
+
 /// getuid(2) and its like, which know the machine's own ids alone.
 const IDS: [u32; 4] = [102, 104, 107, 108];
 static IDS_DIFFER: AtomicBool = AtomicBool::new(false);
 
 /// A user namespace is about to be made: from here on ids are shown by the full path, which goes by its maps.
 pub fn leave_ids_out() {
-    if !IDS_DIFFER.swap(true, Ordering::Relaxed) && api_plat::cpus() == 1 {
+    if !IDS_DIFFER.swap(true, Ordering::Relaxed) {
         IDS.into_iter().for_each(api_plat::clear_fast_call);
     }
 }

@@ -15,6 +15,7 @@ use core::iter;
 use core::ops::Bound;
 use mem::Space;
 use ordered::Map;
+use sched::OneProcessor;
 
 /// Numbers are below (`kernel.pid_max`).
 pub const PID_MAX: i32 = 32_768;
@@ -141,6 +142,17 @@ pub fn newest() -> i32 {
 /// The number after this one is given out next.
 pub fn set_newest(number: i32) {
     TABLE.lock().next = if number + 1 < PID_MAX { number + 1 } else { AGAIN };
+}
+
+/// There is about to be a second address space. Where the host shows one at a time, the first processor alone is at work from here on.
+/// In a thread that may sleep.
+pub fn expect_second_space() {
+    if !mem::expect_several() {
+        let alone = OneProcessor::keep();
+        // That was expected of one processor, and the platform lets no other in again.
+        mem::expect_several();
+        drop(alone);
+    }
 }
 
 /// `EAGAIN` when there are as many processes as the machine's memory is for, `ENOMEM` when little of that is left.

@@ -31,7 +31,7 @@ mod thread;
 pub use deferred_work::run_deferred_work;
 pub use load::measure_load_at;
 pub use run::{
-    Current, current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park,
-    prepare_others, prolong_turn, spawn, start_first, start_other, threads, unpark, work, yield_now,
+    Current, OneProcessor, current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt,
+    park, prepare_others, prolong_turn, spawn, start_first, start_other, threads, unpark, work, yield_now,
 };
 pub use thread::{Start, Thread};

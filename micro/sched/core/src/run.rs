@@ -20,7 +20,7 @@ use api_sched::{TimerId, Waiter};
 use api_trace::{Event, Leaves, Point};
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use time::Timers;
 
 /// Most threads at once; a limit of the table, not of memory (Linux' default `kernel.threads-max` is of this order).
@@ -85,7 +85,91 @@ fn cpu() -> &'static Cpu {
 /// Where its threads take turns on more than one processor.
 #[inline]
 fn several() -> bool {
-    api_plat::cpus() > 1
+    api_plat::several()
+}
+
+/// Who needs one processor alone at work: how many [`OneProcessor`]s there are.
+static ALONE: AtomicU32 = AtomicU32::new(0);
+
+/// The first processor alone is at work while this is there.
+pub struct OneProcessor(());
+
+impl OneProcessor {
+    /// Waits until the others have left what they run. In a thread that may sleep.
+    pub fn keep() -> OneProcessor {
+        ALONE.fetch_add(1, Ordering::Relaxed);
+        let kept = OneProcessor(());
+        while several() {
+            requeue();
+            others_reconsider(|_| true);
+            if api_plat::cpu() != 0 {
+                // Its turn comes there.
+                enqueue_current(Place::Back);
+                select_cpu(&current());
+                schedule();
+            } else if (1..api_plat::cpus()).any(is_at_work_on) || !api_plat::dismiss() {
+                park(api_plat::now_ns() + MOMENT_NS);
+            } else {
+                // The others may have armed theirs.
+                arm(TIMERS.earliest().unwrap_or(u64::MAX));
+            }
+        }
+        kept
+    }
+}
+
+/// For which a processor is waited for before it is asked again.
+const MOMENT_NS: u64 = 200_000;
+
+/// The processor runs a thread, or is on its way into the kernel with one.
+fn is_at_work_on(index: u32) -> bool {
+    let cpu = &CPUS[index as usize];
+    let current = cpu.current.load(Ordering::Relaxed);
+    !current.is_null() && current != cpu.idle_thread.load(Ordering::Relaxed)
+}
+
+/// The queue learns anew where the threads may run.
+fn requeue() {
+    for thread in threads() {
+        unilith_sched_change(places(&thread), thread.index, thread.rank());
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        ALONE.fetch_sub(1, Ordering::Relaxed);
+        // Some may be meant for the others alone.
+        if threads().any(|thread| thread.cpus() >> api_plat::cpu() & 1 == 0) {
+            admit_others();
+        }
+    }
+}
+
+/// A thread waits that another processor could run: those that the machine has take part from here on. Until then the
+/// first one takes no lock, and no wake-up goes to another one, which costs the host more than to go on with the thread here. So
+/// threads that hand work to each other and sleep do not let them in; one that waited until the end of another one's turn does.
+fn admit_others() {
+    if several() || api_plat::cpus() == 1 || ALONE.load(Ordering::Relaxed) > 0 || !api_plat::admit() {
+        return;
+    }
+    // The processor may hold the state of a thread that another one is about to run.
+    let cpu = cpu();
+    let owner = cpu.fpu_owner.load(Ordering::Relaxed);
+    if !owner.is_null() && !core::ptr::eq(owner, running()) {
+        cpu.fpu_owner.store(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the owner is alive (ending clears the field), and the others come in when this has left the kernel.
+        if let Some(state) = unsafe { &mut *(*owner).fpu.get() } {
+            api_plat::save_fpu(state);
+        }
+    }
+    requeue();
+    unilith_processors_admitted();
+}
+
+/// Where the thread may run at present, a bit for each processor.
+fn places(thread: &Thread) -> u64 {
+    const FIRST: u64 = 1;
+    if ALONE.load(Ordering::Relaxed) > 0 || !several() { FIRST } else { thread.cpus() }
 }
 
 /// The running thread, as the thread itself sees it. It is lent for as long as the caller keeps this, not for ever, and stays
@@ -235,7 +319,7 @@ pub fn start_first(thread: &Arc<Thread>) -> ! {
 
 /// Makes what the processors but the first begin with, for [`start_other`]. Before any of them comes up.
 pub fn prepare_others() -> Result<()> {
-    if !several() {
+    if api_plat::cpus() == 1 {
         return Ok(());
     }
     for cpu in &CPUS[..api_plat::cpus() as usize] {
@@ -276,7 +360,7 @@ pub fn unpark(thread: &Thread) {
             thread.state.store(RUNNABLE, Ordering::Relaxed);
             thread.woken_ns.store(thread.used_ns.load(Ordering::Relaxed), Ordering::Relaxed);
             let rank = thread.rank();
-            unilith_sched_enqueue(thread.cpus(), thread.index, rank, Place::Back);
+            unilith_sched_enqueue(places(thread), thread.index, rank, Place::Back);
             if api_trace::is_on(Point::Wakeup) {
                 api_trace::hit(Event::Wakeup { thread: thread.local() });
             }
@@ -340,11 +424,11 @@ pub fn yield_now() {
 
 fn enqueue_current(place: Place) {
     let thread = current();
-    unilith_sched_enqueue(thread.cpus(), thread.index, thread.rank(), place);
+    unilith_sched_enqueue(places(&thread), thread.index, thread.rank(), place);
 }
 
 fn may_run(thread: &Thread, cpu: u32) -> bool {
-    thread.cpus() >> cpu & 1 != 0
+    places(thread) >> cpu & 1 != 0
 }
 
 /// Of several processors: one that is to take the thread, which is in the queue now.
@@ -476,6 +560,10 @@ fn schedule() {
         api_plat::take_work();
         run_timers();
     };
+    // It was willing to go on, and so was the next one: a turn was over. Threads of the kernel have theirs without that.
+    if previous.is_runnable() && previous.is_program && next.is_program && !core::ptr::eq(&*next, previous) {
+        admit_others();
+    }
     if several() {
         wake_idle(unilith_sched_waiting);
     }
@@ -588,12 +676,18 @@ unsafe extern "Rust" {
     safe fn unilith_thread_resumed(local: *mut ());
     /// One of several processors has nothing to do: it keeps nothing of the process whose thread ran there last.
     safe fn unilith_processor_idles();
+    /// Several processors are at work from here on.
+    safe fn unilith_processors_admitted();
 }
 
 /// The slice of the thread that runs now or next.
 fn start_slice(thread: &Thread) {
     let rank = thread.rank();
     let here = api_plat::cpu();
+    // Who waits now would wait for long.
+    if (rank.priority != 0 || unilith_sched_slice(rank).is_none()) && unilith_sched_waiting(here) {
+        admit_others();
+    }
     cpu().share.begins(rank.priority, api_plat::now_ns);
     let slice = || match unilith_sched_slice(rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
         u64::MAX => u64::MAX,
@@ -645,7 +739,7 @@ fn check_preempt() {
 
 /// A thread has another rank: it, or the one that runs, may have to make room.
 pub(crate) fn rank_changed(thread: &Thread) {
-    unilith_sched_change(thread.cpus(), thread.index, thread.rank());
+    unilith_sched_change(places(thread), thread.index, thread.rank());
     cpu().slice_end.store(u64::MAX, Ordering::Relaxed);
     check_preempt();
     if several() {
@@ -655,7 +749,10 @@ pub(crate) fn rank_changed(thread: &Thread) {
 
 /// A thread may run elsewhere: it leaves a processor that it may no longer be on, when that looks for work.
 pub(crate) fn cpus_changed(thread: &Thread) {
-    unilith_sched_change(thread.cpus(), thread.index, thread.rank());
+    if thread.cpus() >> api_plat::cpu() & 1 == 0 {
+        admit_others();
+    }
+    unilith_sched_change(places(thread), thread.index, thread.rank());
     if several() {
         // Who may take it from the queue now, or has to give it back.
         if !wake_idle(unilith_sched_waiting) {

@@ -55,7 +55,7 @@ pub struct Thread {
     pub(crate) woken_ns: AtomicU64,
     /// How often it left the processor to wait, and because another one was to run.
     pub(crate) switches: [AtomicU64; 2],
-    is_program: bool,
+    pub(crate) is_program: bool,
 }
 
 // SAFETY: `context`, `fpu` and `start` are touched by the thread itself while it runs, or by the scheduler while it is
