@@ -55,7 +55,9 @@ fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
     let asking = Asking::redis(machine.at(6379));
     asking.goes_on();
     for (fault, code, texts) in FAULTS {
-        let ran = run(&unilith, &machine, &[&object, fault, kernel_place(fault)]).code(*code);
+        // On a slow computer it looks at a stack for longer than a program has time for by itself.
+        let words = ["-t", "100", &object, fault, kernel_place(fault)];
+        let ran = run(&unilith, &machine, &words).code(*code);
         for text in *texts {
             assert!(ran.err.contains(text), "{fault}: expected `{text}` in {ran}");
         }

@@ -243,6 +243,11 @@ fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_a_program_says_of_itself_is_as_on_linux() {
+    passes("proc_title.c", "what it says of itself");
+}
+
+#[test]
 fn what_straces_tests_ask_for_is_as_on_linux() {
     let says = "all likeness tests of strace passed";
     passes("likeness_strace.c", says);

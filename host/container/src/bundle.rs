@@ -42,6 +42,8 @@ const SANDBOX_MEMORY: &str = "io.kubernetes.cri.sandbox-memory";
 /// The quota of processor time of a pod's containers together, and its period, in microseconds; 0 where one of them has none.
 const SANDBOX_QUOTA: [&str; 2] =
     ["io.kubernetes.cri.sandbox-cpu-quota", "io.kubernetes.cri.sandbox-cpu-period"];
+/// CRI-O's annotation with both, as JSON, and what its later releases call it.
+const POD_RESOURCES: [&str; 2] = ["io.kubernetes.cri-o.PodLinuxResources", "pod-linux-resources.crio.io"];
 /// How the name of the control group begins that all pods of a kubelet are in.
 const KUBELETS_GROUPS: &str = "kubepods";
 /// The choice (`dev.unilith.pod`) by which each container of a pod is a machine of its own.
@@ -536,11 +538,20 @@ impl Container {
         }
     }
 
+    /// A number that a sandbox is told of its pod: by an annotation of containerd's, or as a part of CRI-O's. 0 and less is none.
+    fn of_pod(&self, annotation: &str, part: &str) -> Option<u64> {
+        let of_crio = || {
+            let text = POD_RESOURCES.iter().find_map(|key| self.annotations.get(*key))?;
+            serde_json::from_str::<serde_json::Value>(text).ok()?.get(part)?.as_u64()
+        };
+        let told = self.annotations.get(annotation).and_then(|text| text.parse().ok()).or_else(of_crio);
+        told.filter(|number| *number > 0)
+    }
+
     /// The pod's machine has the memory of all its containers. Engines give a sandbox the least share of processors, for a process
     /// that sleeps; here it is what runs.
     fn take_pods_resources(&mut self) {
-        let memory = self.annotations.get(SANDBOX_MEMORY).and_then(|text| text.parse().ok());
-        self.memory = memory.filter(|bytes| *bytes > 0).or(self.memory);
+        self.memory = self.of_pod(SANDBOX_MEMORY, "memory_limit_in_bytes").or(self.memory);
         if let Some(cpu) = self.resources.as_mut().and_then(|resources| resources.cpu_mut().as_mut()) {
             cpu.set_shares(None);
         }
@@ -549,8 +560,10 @@ impl Container {
     /// How many processors its limits are worth: its quota of processor time, or its pod's, rounded up, and no more than are in its set.
     /// `None`: it has no such limit.
     pub fn processors(&self) -> Option<u32> {
-        let number = |name: &str| self.annotations.get(name)?.parse::<u64>().ok().filter(|n| *n > 0);
-        let of_pod = || Some((number(SANDBOX_QUOTA[0])?, number(SANDBOX_QUOTA[1])?));
+        let of_pod = || {
+            let [quota, period] = SANDBOX_QUOTA;
+            Some((self.of_pod(quota, "cpu_quota")?, self.of_pod(period, "cpu_period")?))
+        };
         let quota = self.group.quota.map(|quota| (quota, self.group.period)).or_else(of_pod);
         let by_quota = quota.map(|(quota, period)| quota.div_ceil(period));
         let set = self.resources.as_ref().and_then(|resources| resources.cpu().as_ref()?.cpus().as_deref());

@@ -187,7 +187,7 @@ pub const FIELDS: &[Field] = &[
     honoured("linux.resources.cpu.mems", ""),
     honoured(
         "linux.resources.pids.limit",
-        "held by the machine; the host's threads of it may be 128 at least",
+        "held by the machine; the host's threads of it may be 640 at least",
     ),
     honoured("linux.resources.blockIO.weight", "where a control group has it"),
     refused(

@@ -359,6 +359,37 @@ mod tests {
         assert!(all.find("one").is_err() && all.list().is_empty());
     }
 
+    /// CRI-O makes the namespaces of a pod before its sandbox, and binds them to files.
+    #[test]
+    fn a_namespace_is_found_by_its_process_and_by_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = Containers::at(&folder.path().join("root"));
+        let bundle = folder.path().join("bundle");
+        fs::create_dir_all(bundle.join("rootfs")).unwrap();
+        let at = |path: &str| Place::At(path.into());
+        for (id, pid, created_ms, ipc, uts) in [
+            ("second", 8, 2, "/run/ipcns/1", "/run/utsns/2"),
+            ("sandbox", 7, 1, "/run/ipcns/1", "/run/utsns/1"),
+        ] {
+            let spec = serde_json::json!({
+                "ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"args": ["/true"], "cwd": "/", "user": {"uid": 0, "gid": 0}},
+                "linux": {"namespaces": [{"type": "mount"}, {"type": "ipc", "path": ipc}, {"type": "uts", "path": uts}]},
+            });
+            fs::write(bundle.join(bundle::CONFIG), spec.to_string()).unwrap();
+            all.reserve(id).unwrap();
+            all.keep_description(id, &bundle).unwrap();
+            all.save(&Record { pid, created_ms, bundle: bundle.clone(), ..record(id) }).unwrap();
+        }
+        let ipc = |place| all.of_namespace(&place, |of| &of.ipc).map(|found| found.id);
+        let uts = |place| all.of_namespace(&place, |of| &of.uts).map(|found| found.id);
+        assert_eq!(ipc(at("/proc/8/ns/ipc")).as_deref(), Some("second"));
+        assert_eq!(ipc(at("/run/ipcns/1")).as_deref(), Some("sandbox"));
+        assert_eq!(uts(at("/run/utsns/2")).as_deref(), Some("second"));
+        for place in [at("/proc/9/ns/ipc"), at("/run/ipcns/2"), at("/run/utsns/1"), Place::New, Place::Host] {
+            assert_eq!(ipc(place.clone()), None, "{place:?}");
+        }
+    }
+
     #[test]
     fn the_state_is_the_specifications() {
         let record = record("one");

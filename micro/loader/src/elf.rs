@@ -5,7 +5,7 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_mem::PageSource;
-use mem::{Prot, USER_END};
+use mem::{MmMap, Prot, USER_END};
 
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
@@ -145,6 +145,20 @@ pub(crate) struct Elf {
 }
 
 impl Elf {
+    /// Where code and data are once it is loaded, by its segments (Linux' `load_elf_binary`).
+    pub fn mm_map(&self, base: u64) -> MmMap {
+        let starts = |segment: &Segment| base.wrapping_add(segment.address);
+        let ends = |segment: &Segment| starts(segment).wrapping_add(segment.file_size);
+        let code = || self.segments.iter().filter(|segment| segment.rights.contains(Prot::EXECUTE));
+        MmMap {
+            start_code: code().map(starts).min().unwrap_or(0),
+            end_code: code().map(ends).max().unwrap_or(0),
+            start_data: self.segments.iter().map(starts).max().unwrap_or(0),
+            end_data: self.segments.iter().map(ends).max().unwrap_or(0),
+            ..MmMap::default()
+        }
+    }
+
     /// Reads and checks a program's headers: `ENOEXEC` for what is none of this machine. A file that is too short for a header counts
     /// as having zeros behind it.
     pub fn read(source: &dyn PageSource) -> Result<Elf> {

@@ -7,7 +7,7 @@ use crate::stack::{Contents, build, check};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use mem::{Limits, MappedFile, Place, Prot, Request, Space, USER_END};
+use mem::{Limits, MappedFile, MmMap, Place, Prot, Request, Space, USER_END};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Scripts whose interpreter is a script again (Linux' limit on binary formats in a row).
@@ -102,9 +102,7 @@ pub struct Loaded {
     pub path: Vec<u8>,
     /// Its arguments: a script's interpreter got more than the caller gave.
     pub arguments: Vec<Vec<u8>>,
-    /// For /proc/self: the strings on the stack, and the auxiliary vector.
-    pub argument_bytes: (u64, u64),
-    pub environment_bytes: (u64, u64),
+    /// For /proc/self: the auxiliary vector.
     pub auxv: Vec<u64>,
 }
 
@@ -274,15 +272,16 @@ fn map(space: &Space, image: Image, fill: Fill<'_>) -> Result<Loaded> {
         ]);
         pairs
     })?;
-    Ok(Loaded {
-        entry: start,
-        stack: placed.pointer,
-        path: file.path.clone(),
-        arguments,
-        argument_bytes: placed.arguments,
-        environment_bytes: placed.environment,
-        auxv: placed.auxv,
-    })
+    let (arguments_at, environment_at) = (placed.arguments, placed.environment);
+    space.begin_mm_map(MmMap {
+        start_stack: placed.pointer,
+        arg_start: arguments_at.0,
+        arg_end: arguments_at.1,
+        env_start: environment_at.0,
+        env_end: environment_at.1,
+        ..elf.mm_map(base)
+    });
+    Ok(Loaded { entry: start, stack: placed.pointer, path: file.path.clone(), arguments, auxv: placed.auxv })
 }
 
 /// What is added to the addresses of the file.

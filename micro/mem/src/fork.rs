@@ -70,7 +70,7 @@ impl Space {
 impl Inner {
     fn fork(&mut self, is_still: bool) -> Result<Inner> {
         let mut child = Inner::empty(self.layout, self.limits, self.zero.clone())?;
-        (child.brk_start, child.brk) = (self.brk_start, self.brk);
+        (child.brk_start, child.brk, child.mm_map) = (self.brk_start, self.brk, self.mm_map);
         child.traced = self.traced;
         child.written = self.written.clone();
         (self.copies_told, child.copies_told) = (0, 0);

@@ -246,9 +246,6 @@ pub struct Usage {
     pub text: u64,
     /// VmPTE.
     pub tables: u64,
-    /// Where the break is and where it began.
-    pub brk: u64,
-    pub brk_start: u64,
 }
 
 impl Usage {
@@ -410,8 +407,6 @@ impl Space {
             locked: inner.locked_pages * PAGE,
             data: inner.data_pages * PAGE,
             tables: inner.pager.table_bytes(),
-            brk: inner.brk,
-            brk_start: inner.brk_start,
             ..Usage::default()
         };
         for (start, vma) in inner.tree.iter() {

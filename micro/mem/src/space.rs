@@ -3,6 +3,7 @@
 
 use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
+use crate::mm_map::MmMap;
 use crate::pager::{Machine, Page, Pager};
 use crate::place::Place;
 use crate::shared::SharedPages;
@@ -101,6 +102,8 @@ pub(crate) struct Inner {
     pub zero: PageFrame,
     pub brk_start: u64,
     pub brk: u64,
+    /// But for the break.
+    pub mm_map: MmMap,
     /// Pages of all mappings.
     pub pages: u64,
     pub locked_pages: u64,
@@ -652,6 +655,7 @@ impl Inner {
             zero,
             brk_start: 0,
             brk: 0,
+            mm_map: MmMap::default(),
             pages: 0,
             locked_pages: 0,
             data_pages: 0,

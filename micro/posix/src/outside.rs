@@ -145,10 +145,10 @@ pub fn start(
     for description in streams {
         process.files.descriptors.insert(description.clone(), false)?;
     }
-    let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
+    let Loaded { entry, stack, auxv, .. } = loaded;
     let thread = sched::spawn(true, Start::Program(Box::new(TrapFrame::at_start(entry, stack))))?;
     process.give_space(space);
-    process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
+    process.set_program(Program { file, users, auxv });
     let task = Task::new(process.clone(), pid, [0; 16], None);
     match container {
         Some(container) => task.seccomp.begin(container.profile.as_ref()),

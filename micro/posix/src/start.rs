@@ -118,8 +118,8 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     process.set_space(space);
     task::current().set_name(&comm);
     task::current().seccomp.begin(profile.as_ref());
-    let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
-    process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
+    let Loaded { entry, stack, auxv, .. } = loaded;
+    process.set_program(Program { file, users, auxv });
     let frame = TrapFrame::at_start(entry, stack);
     api_plat::status(&Status::Started { kernel_ns: api_plat::now_ns() });
     // SAFETY: the registers are those of a program at its start, in the space just activated.

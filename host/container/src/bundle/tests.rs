@@ -159,6 +159,29 @@ fn a_limit_of_processor_time_is_worth_processors() {
 }
 
 #[test]
+fn a_pods_resources_are_told_by_cri_o_in_words_of_its_own() {
+    for key in ["io.kubernetes.cri-o.PodLinuxResources", "pod-linux-resources.crio.io"] {
+        let mut config = config();
+        config["annotations"]["io.kubernetes.cri-o.ContainerType"] = json!("sandbox");
+        let mut told = |text: &str| {
+            config["annotations"][key] = json!(text);
+            let container = parse(&config).unwrap();
+            (container.memory, container.processors())
+        };
+        let all =
+            r#"{"cpu_period":100000,"cpu_quota":150000,"cpu_shares":102,"memory_limit_in_bytes":33554432}"#;
+        assert_eq!(told(all), (Some(32 << 20), Some(2)));
+        let own = (Some(128 << 20), None);
+        assert_eq!(told(r#"{"cpu_shares":2}"#), own);
+        for nothing in
+            ["{}", "[]", "", "{", r#"{"cpu_quota":-1,"cpu_period":100000,"memory_limit_in_bytes":"1"}"#]
+        {
+            assert_eq!(told(nothing), own, "{nothing}");
+        }
+    }
+}
+
+#[test]
 fn what_a_machine_cannot_be_is_refused_by_its_name() {
     for (pointer, value, says) in [
         ("/ociVersion", json!("2.0"), "ociVersion"),

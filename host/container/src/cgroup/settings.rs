@@ -6,20 +6,21 @@ use oci_spec::runtime::{LinuxBlockIo, LinuxResources};
 /// The file of a setting in whichever of the groups has it, and its value.
 pub type Setting = (&'static str, String);
 
-/// What the resources say, for both versions: only files that exist are written.
+/// What the resources say, for both versions: only files that exist are written. 0 is what engines say of most that nobody has limited,
+/// as runc takes it.
 pub fn settings(resources: &LinuxResources) -> Vec<Setting> {
     let mut out: Vec<Setting> = Vec::new();
     let or_max = |value: i64| if value < 0 { "max".to_string() } else { value.to_string() };
     if let Some(memory) = resources.memory() {
-        if let Some(limit) = memory.limit() {
+        if let Some(limit) = memory.limit().filter(|limit| *limit != 0) {
             out.push(("memory.limit_in_bytes", limit.to_string()));
             out.push(("memory.max", or_max(limit)));
         }
-        if let Some(reservation) = memory.reservation() {
+        if let Some(reservation) = memory.reservation().filter(|bytes| *bytes != 0) {
             out.push(("memory.soft_limit_in_bytes", reservation.to_string()));
             out.push(("memory.low", or_max(reservation)));
         }
-        if let Some(swap) = memory.swap() {
+        if let Some(swap) = memory.swap().filter(|bytes| *bytes != 0) {
             out.push(("memory.memsw.limit_in_bytes", swap.to_string()));
             // Version 2 counts swap apart.
             let alone = if swap < 0 { -1 } else { (swap - memory.limit().unwrap_or(0)).max(0) };
@@ -35,7 +36,7 @@ pub fn settings(resources: &LinuxResources) -> Vec<Setting> {
         if let Some(period) = cpu.period().filter(|p| *p > 0) {
             out.push(("cpu.cfs_period_us", period.to_string()));
         }
-        if let Some(quota) = cpu.quota() {
+        if let Some(quota) = cpu.quota().filter(|quota| *quota != 0) {
             out.push(("cpu.cfs_quota_us", quota.to_string()));
             let period = cpu.period().filter(|p| *p > 0).unwrap_or(100_000);
             let quota = if quota <= 0 { "max".into() } else { quota.to_string() };
@@ -45,8 +46,13 @@ pub fn settings(resources: &LinuxResources) -> Vec<Setting> {
             out.extend(["cpu.cfs_burst_us", "cpu.max.burst"].map(|name| (name, burst.to_string())));
         }
         // The period first, which the time of it must not be more than.
-        out.extend(cpu.realtime_period().map(|period| ("cpu.rt_period_us", period.to_string())));
-        out.extend(cpu.realtime_runtime().map(|runtime| ("cpu.rt_runtime_us", runtime.to_string())));
+        let (period, runtime) = (cpu.realtime_period(), cpu.realtime_runtime());
+        out.extend(
+            period.filter(|period| *period != 0).map(|period| ("cpu.rt_period_us", period.to_string())),
+        );
+        out.extend(
+            runtime.filter(|runtime| *runtime != 0).map(|runtime| ("cpu.rt_runtime_us", runtime.to_string())),
+        );
         out.extend(cpu.idle().map(|idle| ("cpu.idle", idle.to_string())));
         for (name, value) in [("cpuset.cpus", cpu.cpus()), ("cpuset.mems", cpu.mems())] {
             out.extend(value.clone().filter(|v| !v.is_empty()).map(|value| (name, value)));
@@ -105,8 +111,9 @@ pub fn host_pids(limit: i64) -> Option<u64> {
     u64::try_from(limit).ok().filter(|limit| *limit > 0).map(|limit| limit.max(LEAST_PIDS))
 }
 
-/// Threads of a supervisor and processes of a machine that are there whatever the program does.
-const LEAST_PIDS: u64 = 128;
+/// Threads of a supervisor and processes of a machine that are there whatever the program does: a machine of 16 processors has as many
+/// threads in each of its host processes, 32 at most.
+const LEAST_PIDS: u64 = 640;
 
 /// Limits that are said to hold, by their names in both versions.
 const HELD: [[&str; 2]; 13] = [
@@ -153,6 +160,15 @@ mod tests {
         assert_eq!((value("memory.max"), value("memory.swap.max")), (Some("100"), Some("50")));
         assert_eq!((value("cpu.weight"), value("cpu.max")), (Some("39"), Some("50000 100000")));
         assert_eq!((value("cpu.cfs_quota_us"), value("pids.max")), (Some("50000"), Some("max")));
+    }
+
+    #[test]
+    fn zero_is_what_engines_say_where_nobody_asked() {
+        let all = settings(&resources(
+            r#"{"memory": {"limit": 0, "swap": 0, "reservation": 0}, "blockIO": {"weight": 0}, "cpu": {"shares": 0, "quota": 0,
+                "period": 0, "realtimeRuntime": 0, "realtimePeriod": 0, "cpus": "", "mems": ""}}"#,
+        ));
+        assert_eq!(all, []);
     }
 
     #[test]

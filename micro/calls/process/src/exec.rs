@@ -197,8 +197,8 @@ fn replace(frame: &mut TrapFrame, process: &Arc<Process>, prepared: Prepared) ->
     // Whatever clone(2) was told to send the parent (execve(2)).
     process.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);
     task.set_name(&comm);
-    let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
-    process.set_program(Program { file, users, argument_bytes, environment_bytes, auxv });
+    let Loaded { entry, stack, auxv, .. } = loaded;
+    process.set_program(Program { file, users, auxv });
     // SAFETY: the stack is the running thread's own, as it was before.
     unsafe { api_plat::activate(sched::current().stack_top(), 0) };
     api_plat::load_fpu(&fpu);

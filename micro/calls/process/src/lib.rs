@@ -19,6 +19,7 @@ pub mod limits;
 #[cfg(feature = "linked")]
 mod linked;
 pub mod load;
+mod mm_map;
 pub mod namespaces;
 pub mod out_of_memory;
 pub mod pidfd;

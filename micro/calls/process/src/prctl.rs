@@ -28,6 +28,7 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
             let name = *task::current().name.lock();
             call.ptr(1).write(name).map(|()| 0)
         }
+        linux::PR_SET_MM => crate::mm_map::set(call),
         linux::PR_SET_PDEATHSIG if value > SIGNALS as u64 => Err(EINVAL),
         linux::PR_SET_PDEATHSIG => {
             task::current().settings.set_parent_death_signal(value as i32);

@@ -58,7 +58,9 @@ impl Groups {
 }
 
 impl From<Vec<u32>> for Groups {
-    fn from(groups: Vec<u32>) -> Groups {
+    /// In ascending order, as Linux keeps and shows them.
+    fn from(mut groups: Vec<u32>) -> Groups {
+        groups.sort_unstable();
         Groups((!groups.is_empty()).then(|| Arc::new(groups)))
     }
 }

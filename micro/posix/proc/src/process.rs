@@ -182,8 +182,8 @@ macro_rules! rows {
             ("status", Entry::Text(status)),
             ("wchan", Entry::Fixed("0")),
             ("syscall", Entry::Private { lines: call, check: |_| Ok(()), permissions: 0o400 }),
-            ("cmdline", Entry::Text(|key| strings(key, |program| program.argument_bytes))),
-            ("environ", private(|key, out| out.add(&strings(key, |program| program.environment_bytes)?), 0o400)),
+            ("cmdline", Entry::Text(|key| space(key)?.map_or(Ok(Vec::new()), |space| space.command_line()))),
+            ("environ", private(|key, out| out.add(&environment(key)?), 0o400)),
             ("auxv", private(|key, out| out.add(&auxv(key)?), 0o400)),
             ("maps", private(memory::maps, 0o444)),
             ("smaps", private(memory::smaps, 0o444)),
@@ -474,17 +474,9 @@ fn program(key: Key) -> Result<Arc<Program>> {
     of(key)?.program().ok_or(ENOENT)
 }
 
-/// The strings the program was started with, read from its stack: programs that rename themselves overwrite them. Empty once
-/// it has ended.
-fn strings(key: Key, which: fn(&Program) -> (u64, u64)) -> Result<Vec<u8>> {
-    let process = of(key)?;
-    let (Some(program), Some(space)) = (process.program(), process.space()) else { return Ok(Vec::new()) };
-    let (start, end) = which(&program);
-    let mut bytes = Vec::new();
-    bytes.reserve_exact_fallibly((end - start) as usize).map_err(|_| ENOMEM)?;
-    bytes.resize((end - start) as usize, 0);
-    space.read(start, &mut bytes)?;
-    Ok(bytes)
+/// Empty once the program has ended.
+fn environment(key: Key) -> Result<Vec<u8>> {
+    space(key)?.map_or(Ok(Vec::new()), |space| space.environment())
 }
 
 fn auxv(key: Key) -> Result<Vec<u8>> {
@@ -609,14 +601,42 @@ fn stat(key: Key) -> Result<Vec<u8>> {
     set(23, usage.size);
     set(24, usage.resident() / PAGE_SIZE as u64);
     set(25, u64::MAX);
+    let set_of = |signals: u64| signals & 0x7fff_ffff;
+    let (ignored, caught) = process.signals.ignored_and_caught();
+    if let Some(task) = &task {
+        set(31, set_of(task.signals.pending()));
+        set(32, set_of(task.signals.blocked()));
+        set(39, task.thread().map_or(0, |thread| u64::from(thread.processor())));
+    }
+    set(33, set_of(ignored));
+    set(34, set_of(caught));
     set(38, process.family.exit_signal.load(Ordering::Relaxed) as u64);
     set(40, u64::from(scheduling.priority()));
     set(41, u64::from(scheduling.policy()));
-    set(47, usage.brk_start);
-    if let Some(ended) = zombie {
+    let is_permitted = traceable(key).is_ok();
+    let letter = state(&process, task.as_deref()).0;
+    if is_permitted && (key & WHOLE == 0 || process.thread_count() < 2) {
+        // That it waits, and not for what.
+        set(35, u64::from(letter != 'R'));
+    }
+    if let Some(space) = process.space() {
+        let map = space.mm_map();
+        // Who may not know gets a number that is no address.
+        set(26, if is_permitted { map.start_code } else { 1 });
+        set(27, if is_permitted { map.end_code } else { 1 });
+        if is_permitted {
+            set(28, map.start_stack);
+            let data = [map.start_data, map.end_data, map.start_brk];
+            let strings = [map.arg_start, map.arg_end, map.env_start, map.env_end];
+            (45..).zip(data.into_iter().chain(strings)).for_each(|(number, at)| set(number, at));
+        }
+    }
+    if let Some(ended) = zombie
+        && is_permitted
+    {
         set(52, ended.wait_status() as u64);
     }
-    let mut out = format!("{id} ({}) {}", shown_name(key)?, state(&process, task.as_deref()).0);
+    let mut out = format!("{id} ({}) {letter}", shown_name(key)?);
     for (i, value) in fields.into_iter().enumerate() {
         // The terminal's group, priority and nice value are the signed ones.
         let _ = if [8 - 4, 18 - 4, 19 - 4].contains(&i) {

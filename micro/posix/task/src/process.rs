@@ -184,9 +184,6 @@ pub struct Program {
     pub file: Arc<Dentry>,
     /// The user namespace in which it was begun (Linux' `mm->user_ns`): who may trace anything there sees also what may not be dumped.
     pub users: UserNamespace,
-    /// Where the argument strings lie on the program's stack, start and end; and those of the environment.
-    pub argument_bytes: (u64, u64),
-    pub environment_bytes: (u64, u64),
     pub auxv: Vec<u64>,
 }
 

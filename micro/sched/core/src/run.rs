@@ -648,6 +648,7 @@ fn take_over(next: &Thread) {
     cpu.current.store(next_pointer, Ordering::Relaxed);
     api_plat::set_thread(next_pointer as u64);
     next.on.store(api_plat::cpu(), Ordering::Relaxed);
+    next.last.store(api_plat::cpu(), Ordering::Relaxed);
     // SAFETY: it is the stack of the thread that runs next.
     unsafe { api_plat::activate(next.stack.top(), next.fs_base.load(Ordering::Relaxed)) };
     // SAFETY: `next` is off the processor until the switch below, so its state is the scheduler's.

@@ -49,6 +49,8 @@ pub struct Thread {
     rank: AtomicU32,
     /// The processor it is on, or [`NOWHERE`].
     pub(crate) on: AtomicU32,
+    /// The processor it was on last.
+    pub(crate) last: AtomicU32,
     /// Where it may run, a bit for each processor.
     cpus: AtomicU64,
     /// Its processor time when it was woken last.
@@ -82,6 +84,7 @@ impl Thread {
             slice_limit: AtomicU64::new(u64::MAX),
             rank: AtomicU32::new(0),
             on: AtomicU32::new(NOWHERE),
+            last: AtomicU32::new(0),
             cpus: AtomicU64::new(u64::MAX),
             woken_ns: AtomicU64::new(0),
             switches: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -117,6 +120,11 @@ impl Thread {
         if self.rank.swap(packed, Ordering::Relaxed) != packed {
             crate::run::rank_changed(self);
         }
+    }
+
+    /// The processor that it is on, or was on last.
+    pub fn processor(&self) -> u32 {
+        self.last.load(Ordering::Relaxed)
     }
 
     /// Where it may run, a bit for each processor; more than there are.

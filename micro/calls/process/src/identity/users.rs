@@ -194,8 +194,6 @@ pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
         // One that is none comes before the end of the program's memory.
         groups.push(users.to_machine(Kind::Group, list.add(i).read()?).ok_or(EINVAL)?);
     }
-    // Linux keeps and shows them sorted.
-    groups.sort_unstable();
     task::current().credentials().lock().groups = groups.into();
     Ok(0)
 }

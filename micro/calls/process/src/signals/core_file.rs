@@ -306,8 +306,9 @@ fn process_info(out: &mut Bytes, task: &Task) -> Result<()> {
     out.words(&ids.map(|id| id as u32))?;
     out.put(&*task.name.lock())?;
     let mut arguments = [0; ARGUMENTS];
-    if let (Some(program), Some(space)) = (process.program(), process.space()) {
-        let (start, end) = program.argument_bytes;
+    if let Some(space) = process.space() {
+        let map = space.mm_map();
+        let (start, end) = (map.arg_start, map.arg_end);
         let length = usize::try_from(end - start).unwrap_or(0).min(ARGUMENTS - 1);
         if space.read(start, &mut arguments[..length]).is_err() {
             arguments = [0; ARGUMENTS];
