@@ -111,7 +111,7 @@ impl Engine {
     pub fn wait(&self, id: &str) -> i32 {
         let pid = self.pid(id);
         let mut code = None;
-        eventually("the container's process ends", || {
+        eventually(&format!("the process of {id} ends"), || {
             let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("it is our child");
             code = ended.and_then(|(_, status)| {
                 status.exit_status().or_else(|| Some(128 + status.terminating_signal()?))

@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use unilith_tests::{
+    compile,
     engine::{Engine, Pod, engine},
     eventually, signal,
 };
@@ -196,6 +197,33 @@ fn the_limit_of_memory_of_a_container_of_a_pod_is_changed_while_it_runs() {
     eventually("it has what it wants", || engine.out("waits").contains("24000000"));
     assert_eq!(read(&engine, "waits", "pids.max"), "20");
     end(&engine, &["waits", "sandbox"]);
+}
+
+/// However it comes: by large pages, some of which a look by the count of page faults would miss, and by calls that fill memory.
+#[test]
+fn memory_that_comes_in_large_pieces_counts_as_well() {
+    let Some(engine) = engine() else { return };
+    let program = compile(&engine.unilith, &["cc", "-O1", "-static"], "takes_memory.c", &[]);
+    let pod = Pod::make();
+    engine.start_sandbox(&pod);
+    let limit = json!({"memory": {"limit": 16 << 20}});
+    let takes = |id: &str, way: &str, size: u32| {
+        engine.member(id, &format!("exec /takes {way} {size}"), |config| with_group(config, &limit));
+        fs::copy(&program, engine.unilith.path(id).join("rootfs/takes")).expect("a file can be copied");
+        assert!(engine.create(id).success(), "{}", engine.out(id));
+        engine.run(&["start", id]).ok();
+    };
+    for way in ["populate", "lock", "advise", "read"] {
+        for size in [17, 19, 22, 30] {
+            let id = format!("{way}{size}");
+            takes(&id, way, size);
+            assert_eq!(engine.wait(&id), 137, "{id}: {}", engine.out(&id));
+            engine.run(&["delete", &id]).ok();
+        }
+    }
+    takes("fits", "populate", 12);
+    eventually("it has what it may have", || engine.out("fits").contains("12 MiB"));
+    end(&engine, &["fits", "sandbox"]);
 }
 
 #[test]

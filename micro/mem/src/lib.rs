@@ -24,6 +24,7 @@ mod advise;
 mod common_text;
 mod fault;
 mod fork;
+mod growth;
 mod layout;
 mod maps;
 mod mm_map;
@@ -40,6 +41,7 @@ mod vma;
 
 pub use advise::Advice;
 pub use common_text::release_common_text;
+pub use growth::{has_grown, tell_when_grown};
 pub use layout::Layout;
 pub use maps::{FlagNames, Listed, Referenced, Residence, Usage};
 pub use mm_map::{MmMap, is_place};

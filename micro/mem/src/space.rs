@@ -699,6 +699,9 @@ impl Inner {
         let counter = if own { &mut self.own_resident } else { &mut self.file_resident };
         *counter = counter.wrapping_add_signed(pages);
         self.peak_resident = self.peak_resident.max(self.own_resident + self.file_resident);
+        if own && pages > 0 {
+            crate::growth::grows(pages);
+        }
     }
 
     /// `EPERM` when something in the range was sealed (mseal(2)).

@@ -378,6 +378,9 @@ fn leave(frame: &mut TrapFrame, mut call: Option<(u64, Result<usize>)>) {
             }
             continue;
         }
+        if mem::has_grown() {
+            out_of_memory::look_at_containers(&task::current());
+        }
         task::current().wait_while_held();
         task::bandwidth::wait_while_throttled(&task::current().process);
         if task::current().rseq.is_due(call.is_some()) {
@@ -465,7 +468,6 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
         match (outcome, task) {
             (FaultOutcome::Resolved, Some(task)) => {
                 task.system_time.faulted();
-                out_of_memory::charge(&task);
                 task.rseq.fault_ends();
             }
             // Whether the program touched the page or the kernel on its behalf: what is written for it (a signal's frame, the

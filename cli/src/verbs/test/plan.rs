@@ -46,9 +46,10 @@ const ON_PROCESS_MACHINES: [&str; 29] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 15] = [
+const WITH_LONG: [&str; 16] = [
     "clients",
     "combinations",
+    "crio",
     "disk",
     "fuzz",
     "kubernetes",

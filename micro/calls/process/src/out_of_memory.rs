@@ -11,12 +11,13 @@ use abi::{Result, errno::ENOMEM};
 use alloc::string::String;
 use alloc::sync::Arc;
 use api_plat::Status;
+use core::cmp::Reverse;
 use core::sync::atomic::Ordering;
-use task::Task;
 use task::pids::Pid;
 use task::process::Process;
 use task::processes::{self, Claim};
 use task::signals::{self, SIGKILL};
+use task::{Task, containers};
 
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// oom_score_adj that spares a process in any case, and the largest.
@@ -45,6 +46,12 @@ pub fn score(process: &Process) -> u64 {
 /// only has the kernel make objects would outlive all others. Linux counts pages alone.
 const DESCRIPTORS_OF_A_PAGE: usize = 4;
 
+/// The one that weighs most; of equals the one that began first, for a child has all that its parent has until it executes another program,
+/// and its end gives nothing back.
+fn heaviest(weighed: impl Iterator<Item = (i64, Arc<Process>)>) -> Option<(i64, Arc<Process>)> {
+    weighed.max_by_key(|(weight, process)| (*weight, Reverse(process.born_ns)))
+}
+
 /// The process to end; `None` for the first one.
 fn choose() -> Option<Arc<Process>> {
     let total = api_mem::statistics().0;
@@ -62,7 +69,7 @@ fn choose() -> Option<Arc<Process>> {
         let made = (descriptors / DESCRIPTORS_OF_A_PAGE) as i64;
         Some(((weight(&process, total)? + made) / share, process))
     });
-    let victim = weighed.max_by_key(|(weight, _)| *weight).map(|(_, process)| process);
+    let victim = heaviest(weighed).map(|(_, process)| process);
     victim.filter(|process| process.pid != Pid::FIRST)
 }
 
@@ -92,27 +99,25 @@ pub fn make_room(task: &Task) -> bool {
     wait_for(&victim, task)
 }
 
-/// The running thread's process has got a page. A container that has more than its limit now loses the process that has most of it, as
-/// a control group does (cgroup-v1/memory.rst, 2.5); the others go on when that has ended.
-pub fn charge(task: &Task) {
-    let Some(container) = task.process.container.as_ref().filter(|container| container.is_over_limit())
-    else {
-        return;
-    };
-    let is_ending = |process: &Process| process.is_ending() && !process.family.is_zombie();
-    if container.processes().any(|process| is_ending(&process)) {
-        return;
-    }
-    let total = api_mem::statistics().0;
-    let weighed = container.processes().filter_map(|process| Some((weight(&process, total)?, process)));
-    if let Some((_, victim)) = weighed.max_by_key(|(weight, _)| *weight) {
-        log::error!("a container has all the memory that it may have");
-        container.group.met_memory_limit();
-        begin(&victim);
-        if core::ptr::eq(&*victim, &*task.process) {
-            signals::end_thread(task);
+/// Programs have more memory than before. A container that has more than its limit now loses the process that has most of it, as a
+/// control group does (cgroup-v1/memory.rst, 2.5); the others go on when that has ended. On a program's thread, on its way out of the kernel.
+pub fn look_at_containers(task: &Task) {
+    containers::look_at_memory(|container| {
+        let is_ending = |process: &Process| process.is_ending() && !process.family.is_zombie();
+        if container.processes().any(|process| is_ending(&process)) {
+            return;
         }
-    }
+        let total = api_mem::statistics().0;
+        let weighed = container.processes().filter_map(|process| Some((weight(&process, total)?, process)));
+        if let Some((_, victim)) = heaviest(weighed) {
+            log::error!("a container has all the memory that it may have");
+            container.group.met_memory_limit();
+            begin(&victim);
+            if core::ptr::eq(&*victim, &*task.process) {
+                signals::end_thread(task);
+            }
+        }
+    });
 }
 
 /// The running thread's call makes something that the kernel keeps: `ENOMEM` when memory is low and nobody else can end for it, or

@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfs::{Dentry, Namespace};
 
 /// A container, from before its first process until the last one has ended.
@@ -39,8 +39,6 @@ pub struct Container {
     pub profile: Option<Profile>,
     /// What its processes may have together, and what they use.
     pub group: ControlGroup,
-    /// Page faults until it is looked how much they have.
-    until_look: AtomicI64,
     /// Its first process; nobody before.
     first: AtomicPid,
     is_ending: AtomicBool,
@@ -76,12 +74,11 @@ impl Number {
     }
 }
 
-/// Page faults between two looks at the memory of a container that is near its limit.
-const LOOK_EVERY: u64 = 8;
-/// Most pages that one fault brings: a large one's.
-const MAX_PAGES_OF_A_FAULT: u64 = 512;
+/// Pages between two looks at the memory of a container that is near its limit.
+const LEAST_PAGES: u64 = 64;
 /// Where pages are shared all of them must be looked at to know, so that is done once for this part of the limit.
 const PART: u64 = 64;
+const PAGE: u64 = abi::PAGE_SIZE as u64;
 
 static ALL: SpinLock<Vec<Arc<Container>>> = SpinLock::new(Vec::new());
 
@@ -132,7 +129,6 @@ impl Known {
             limits,
             profile,
             group: ControlGroup::new(group),
-            until_look: AtomicI64::new(0),
             first: AtomicPid::new(Pid::NONE),
             is_ending: AtomicBool::new(false),
         });
@@ -143,6 +139,7 @@ impl Known {
         all.push(container.clone());
         drop(all);
         bandwidth::limit_changes(&container);
+        mem::tell_when_grown(1);
         Ok(Known(container))
     }
 }
@@ -185,30 +182,27 @@ impl Container {
         self.processes().any(|process| !process.family.is_zombie())
     }
 
-    /// One of its processes had a page fault: whether they have more memory now than the container may have. Looks now and then only.
-    pub fn is_over_limit(self: &Arc<Container>) -> bool {
-        let Some(limit) = self.group.memory_limit() else { return false };
-        if self.until_look.fetch_sub(1, Ordering::Relaxed) > 0 {
-            return false;
-        }
+    /// How many pages its processes may still have together, 0 when they have more than they may; `None` without a limit. And after how
+    /// many more it is worth to look again.
+    fn room(self: &Arc<Container>) -> Option<(u64, u64)> {
+        let limit = self.group.memory_limit()?;
         let sum =
             |of: fn(&mem::Space) -> u64| self.processes().filter_map(|p| Some(of(&*p.space()?))).sum::<u64>();
-        let (mut used, mut least) = (sum(mem::Space::own), LOOK_EVERY);
+        let (mut used, mut least) = (sum(mem::Space::own), LEAST_PAGES);
         if used > limit {
             used = sum(mem::Space::own_share);
-            least = least.max(limit / abi::PAGE_SIZE as u64 / PART);
+            least = least.max(limit / PAGE / PART);
         }
-        let room = limit.saturating_sub(used) / abi::PAGE_SIZE as u64 / MAX_PAGES_OF_A_FAULT;
-        self.until_look.store(i64::try_from(room.max(least)).unwrap_or(i64::MAX), Ordering::Relaxed);
-        used > limit
+        let room = limit.saturating_sub(used) / PAGE;
+        Some((if used > limit { 0 } else { room.max(1) }, room.max(least)))
     }
 
     /// Its processes may have that together from now on.
     pub fn set_limits(self: &Arc<Container>, limits: control_group::Limits) {
         self.group.set_limits(limits);
         bandwidth::limit_changes(self);
-        // The next page fault looks.
-        self.until_look.store(0, Ordering::Relaxed);
+        // The next page makes somebody look.
+        mem::tell_when_grown(1);
     }
 
     pub fn is_ending(&self) -> bool {
@@ -222,6 +216,25 @@ impl Container {
             end::begin(&process, Status::Signal { number: SIGKILL as u8 });
         }
     }
+}
+
+/// Programs have more memory than when this was asked last: calls `over` for each container that has more than it may.
+pub fn look_at_memory(mut over: impl FnMut(&Arc<Container>)) {
+    let mut next = None;
+    let mut at = 0;
+    loop {
+        // One at a time: who is over its limit has a process ended, which looks at the list.
+        let container = ALL.lock().get(at).cloned();
+        let Some(container) = container else { break };
+        at += 1;
+        if let Some((room, until)) = container.room() {
+            next = Some(next.unwrap_or(u64::MAX).min(until));
+            if room == 0 {
+                over(&container);
+            }
+        }
+    }
+    mem::tell_when_grown(next.map_or(i64::MAX, |pages| i64::try_from(pages).unwrap_or(i64::MAX - 1)));
 }
 
 /// The process ends: with the first one of a container go the others.
