@@ -42,6 +42,9 @@ fn run(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
     unilith.run(&[&["exec", machine.id.as_str(), "run"], words].concat())
 }
 
+/// On a slow computer it looks at a stack, or takes all memory, for longer than a program has time for by itself.
+const SLOW: [&str; 2] = ["-t", "100"];
+
 fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
     let mut unilith = Unilith::new();
     if !has_overlay() {
@@ -55,8 +58,7 @@ fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
     let asking = Asking::redis(machine.at(6379));
     asking.goes_on();
     for (fault, code, texts) in FAULTS {
-        // On a slow computer it looks at a stack for longer than a program has time for by itself.
-        let words = ["-t", "100", &object, fault, kernel_place(fault)];
+        let words = [&SLOW[..], &[&object, fault, kernel_place(fault)]].concat();
         let ran = run(&unilith, &machine, &words).code(*code);
         for text in *texts {
             assert!(ran.err.contains(text), "{fault}: expected `{text}` in {ran}");
@@ -64,7 +66,7 @@ fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
         asking.goes_on();
     }
     for (what, answer) in ANSWERS {
-        let ran = run(&unilith, &machine, &[&object, what]).ok();
+        let ran = run(&unilith, &machine, &[&SLOW[..], &[&object, what]].concat()).ok();
         assert_eq!(ran.out, *answer, "{what}");
     }
     asking.goes_on();
