@@ -6,21 +6,25 @@ use oci_spec::runtime::{LinuxBlockIo, LinuxResources};
 /// The file of a setting in whichever of the groups has it, and its value.
 pub type Setting = (&'static str, String);
 
-/// What the resources say, for both versions: only files that exist are written. 0 is what engines say of most that nobody has limited,
-/// as runc takes it.
+/// 0 is what engines say of most that nobody has limited, as runc takes it.
+fn asked<T: Default + PartialEq>(value: Option<T>) -> Option<T> {
+    value.filter(|value| *value != T::default())
+}
+
+/// What the resources say, for both versions: only files that exist are written.
 pub fn settings(resources: &LinuxResources) -> Vec<Setting> {
     let mut out: Vec<Setting> = Vec::new();
     let or_max = |value: i64| if value < 0 { "max".to_string() } else { value.to_string() };
     if let Some(memory) = resources.memory() {
-        if let Some(limit) = memory.limit().filter(|limit| *limit != 0) {
+        if let Some(limit) = asked(memory.limit()) {
             out.push(("memory.limit_in_bytes", limit.to_string()));
             out.push(("memory.max", or_max(limit)));
         }
-        if let Some(reservation) = memory.reservation().filter(|bytes| *bytes != 0) {
+        if let Some(reservation) = asked(memory.reservation()) {
             out.push(("memory.soft_limit_in_bytes", reservation.to_string()));
             out.push(("memory.low", or_max(reservation)));
         }
-        if let Some(swap) = memory.swap().filter(|bytes| *bytes != 0) {
+        if let Some(swap) = asked(memory.swap()) {
             out.push(("memory.memsw.limit_in_bytes", swap.to_string()));
             // Version 2 counts swap apart.
             let alone = if swap < 0 { -1 } else { (swap - memory.limit().unwrap_or(0)).max(0) };
@@ -29,16 +33,16 @@ pub fn settings(resources: &LinuxResources) -> Vec<Setting> {
         out.extend(memory.swappiness().map(|swappiness| (SWAPPINESS, swappiness.to_string())));
     }
     if let Some(cpu) = resources.cpu() {
-        if let Some(shares) = cpu.shares().filter(|s| *s > 0) {
+        if let Some(shares) = asked(cpu.shares()) {
             out.push(("cpu.shares", shares.to_string()));
             out.push(("cpu.weight", weight(shares).to_string()));
         }
-        if let Some(period) = cpu.period().filter(|p| *p > 0) {
+        if let Some(period) = asked(cpu.period()) {
             out.push(("cpu.cfs_period_us", period.to_string()));
         }
-        if let Some(quota) = cpu.quota().filter(|quota| *quota != 0) {
+        if let Some(quota) = asked(cpu.quota()) {
             out.push(("cpu.cfs_quota_us", quota.to_string()));
-            let period = cpu.period().filter(|p| *p > 0).unwrap_or(100_000);
+            let period = asked(cpu.period()).unwrap_or(100_000);
             let quota = if quota <= 0 { "max".into() } else { quota.to_string() };
             out.push(("cpu.max", format!("{quota} {period}")));
         }
@@ -46,21 +50,14 @@ pub fn settings(resources: &LinuxResources) -> Vec<Setting> {
             out.extend(["cpu.cfs_burst_us", "cpu.max.burst"].map(|name| (name, burst.to_string())));
         }
         // The period first, which the time of it must not be more than.
-        let (period, runtime) = (cpu.realtime_period(), cpu.realtime_runtime());
-        out.extend(
-            period.filter(|period| *period != 0).map(|period| ("cpu.rt_period_us", period.to_string())),
-        );
-        out.extend(
-            runtime.filter(|runtime| *runtime != 0).map(|runtime| ("cpu.rt_runtime_us", runtime.to_string())),
-        );
+        out.extend(asked(cpu.realtime_period()).map(|period| ("cpu.rt_period_us", period.to_string())));
+        out.extend(asked(cpu.realtime_runtime()).map(|runtime| ("cpu.rt_runtime_us", runtime.to_string())));
         out.extend(cpu.idle().map(|idle| ("cpu.idle", idle.to_string())));
         for (name, value) in [("cpuset.cpus", cpu.cpus()), ("cpuset.mems", cpu.mems())] {
             out.extend(value.clone().filter(|v| !v.is_empty()).map(|value| (name, value)));
         }
     }
-    if let Some(weight) =
-        resources.block_io().as_ref().and_then(|io| io.weight()).filter(|weight| *weight > 0)
-    {
+    if let Some(weight) = asked(resources.block_io().as_ref().and_then(|io| io.weight())) {
         out.push(("blkio.bfq.weight", weight.to_string()));
         out.push(("blkio.weight", weight.to_string()));
         out.push(("io.bfq.weight", weight.to_string()));

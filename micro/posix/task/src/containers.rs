@@ -182,9 +182,9 @@ impl Container {
         self.processes().any(|process| !process.family.is_zombie())
     }
 
-    /// How many pages its processes may still have together, 0 when they have more than they may; `None` without a limit. And after how
-    /// many more it is worth to look again.
-    fn room(self: &Arc<Container>) -> Option<(u64, u64)> {
+    /// Whether its processes have more memory together than they may, and after how many more pages it is worth to look again; `None` without
+    /// a limit.
+    fn look(self: &Arc<Container>) -> Option<(bool, u64)> {
         let limit = self.group.memory_limit()?;
         let sum =
             |of: fn(&mem::Space) -> u64| self.processes().filter_map(|p| Some(of(&*p.space()?))).sum::<u64>();
@@ -193,8 +193,7 @@ impl Container {
             used = sum(mem::Space::own_share);
             least = least.max(limit / PAGE / PART);
         }
-        let room = limit.saturating_sub(used) / PAGE;
-        Some((if used > limit { 0 } else { room.max(1) }, room.max(least)))
+        Some((used > limit, least.max(limit.saturating_sub(used) / PAGE)))
     }
 
     /// Its processes may have that together from now on.
@@ -227,9 +226,9 @@ pub fn look_at_memory(mut over: impl FnMut(&Arc<Container>)) {
         let container = ALL.lock().get(at).cloned();
         let Some(container) = container else { break };
         at += 1;
-        if let Some((room, until)) = container.room() {
+        if let Some((is_over, until)) = container.look() {
             next = Some(next.unwrap_or(u64::MAX).min(until));
-            if room == 0 {
+            if is_over {
                 over(&container);
             }
         }

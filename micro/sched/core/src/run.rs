@@ -149,7 +149,7 @@ impl Drop for OneProcessor {
 /// first one takes no lock, and no wake-up goes to another one, which costs the host more than to go on with the thread here. So
 /// threads that hand work to each other and sleep do not let them in; one that waited until the end of another one's turn does.
 fn admit_others() {
-    if several() || api_plat::cpus() == 1 || ALONE.load(Ordering::Relaxed) > 0 || !api_plat::admit() {
+    if !are_others_out() || ALONE.load(Ordering::Relaxed) > 0 || !api_plat::admit() {
         return;
     }
     // The processor may hold the state of a thread that another one is about to run.
@@ -164,6 +164,12 @@ fn admit_others() {
     }
     requeue();
     unilith_processors_admitted();
+}
+
+/// There are processors that have no part yet.
+#[inline]
+fn are_others_out() -> bool {
+    api_plat::cpus() > 1 && !several()
 }
 
 /// Where the thread may run at present, a bit for each processor.
@@ -686,7 +692,8 @@ fn start_slice(thread: &Thread) {
     let rank = thread.rank();
     let here = api_plat::cpu();
     // Who waits now would wait for long.
-    if (rank.priority != 0 || unilith_sched_slice(rank).is_none()) && unilith_sched_waiting(here) {
+    let for_long = || rank.priority != 0 || unilith_sched_slice(rank).is_none();
+    if are_others_out() && for_long() && unilith_sched_waiting(here) {
         admit_others();
     }
     cpu().share.begins(rank.priority, api_plat::now_ns);
