@@ -211,6 +211,10 @@ fn open_output() {
         has_room: || output_port().is_none_or(|port| port.has_room()),
         is_drained: || output_port().is_none_or(|port| port.is_drained()),
     });
+    plat_pc::before_reports(|| {
+        let Some(port) = OUTPUT_PORT.try_lock() else { return true };
+        port.as_ref().is_none_or(|port| port.is_drained_at_last())
+    });
 }
 
 /// The program wants input: the host is told where to send it.

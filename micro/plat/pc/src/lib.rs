@@ -129,6 +129,8 @@ pub use plat_x86::asm::system_call_entry;
 pub use plat_x86::crash::{panic, print_backtrace, warn};
 #[cfg(not(test))]
 pub use plat_x86::entropy::add_entropy;
+#[cfg(not(test))]
+pub use power::before_reports;
 #[cfg(all(not(test), feature = "smp"))]
 pub use processors::start as start_processors;
 #[cfg(not(test))]

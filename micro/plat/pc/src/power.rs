@@ -8,7 +8,7 @@ use crate::xen;
 use api_boot::{EXIT_PORT, STATUS_PORT, Status};
 use core::arch::asm;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// A status line as it is written, in few pieces: on the console each piece has its own bytes around it.
 struct Port {
@@ -108,6 +108,26 @@ fn unilith_plat_power_off(status: &Status) -> ! {
     // Xen knows of ends and of crashes. A program that ends with a code has not crashed.
     xen::shut_down(!matches!(status, Status::Exit { .. }));
     off(matches!(status, Status::Exit { code: 0 }))
+}
+
+/// A `fn() -> bool`, or null.
+static IS_SENT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Before a report of a crash the console waits until `is_sent`: the program prints by another device. It is called with interrupts
+/// off while no other processor runs, and whatever was locked then remains so: it waits for no lock and takes no memory.
+pub fn before_reports(is_sent: fn() -> bool) {
+    IS_SENT.store(is_sent as *mut (), Ordering::Release);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_machine_has_sent_all() -> bool {
+    let is_sent = IS_SENT.load(Ordering::Acquire);
+    if is_sent.is_null() {
+        return true;
+    }
+    // SAFETY: only `before_reports` stores there, and it stores a `fn() -> bool`.
+    let is_sent: fn() -> bool = unsafe { core::mem::transmute(is_sent) };
+    is_sent()
 }
 
 /// As [`Status::Failed`], without the heap that its `String` needs.

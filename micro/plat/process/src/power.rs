@@ -104,3 +104,9 @@ fn unilith_machine_stop_interrupts() {
 fn unilith_machine_stop_others() -> u32 {
     0
 }
+
+/// The host takes what is written at once.
+#[unsafe(no_mangle)]
+fn unilith_machine_has_sent_all() -> bool {
+    true
+}

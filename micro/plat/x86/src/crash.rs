@@ -61,7 +61,11 @@ fn begin() {
     machine::stop_interrupts();
     let this = api_plat::cpu() + 1;
     match REPORTS.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => wait_for(machine::stop_others()),
+        Ok(_) => {
+            let others = machine::stop_others();
+            wait_until(|| STOPPED.load(Ordering::Acquire) & others == others);
+            wait_until(machine::has_sent_all);
+        }
         // A fault while reporting a fault must not report itself.
         Err(reporter) if reporter == this => end(format_args!("kernel fault while reporting a kernel fault")),
         // The other one ends the machine.
@@ -74,12 +78,11 @@ fn begin() {
     }
 }
 
-/// Waits until `processors` have stopped, so that nothing is printed into the report. One that does not come (the host does not run
-/// it, or it holds non-maskable interrupts off) delays the report and does not prevent it.
-fn wait_for(processors: u32) {
+/// Waits for what would print into the report otherwise: other processors, and the device by which the program prints. What does not
+/// come (the host does not run it, or a processor holds non-maskable interrupts off) delays the report and does not prevent it.
+fn wait_until(is_over: impl Fn() -> bool) {
     let begin = rdtsc();
-    while STOPPED.load(Ordering::Acquire) & processors != processors && rdtsc().wrapping_sub(begin) < PATIENCE
-    {
+    while !is_over() && rdtsc().wrapping_sub(begin) < PATIENCE {
         core::hint::spin_loop();
     }
 }

@@ -11,6 +11,9 @@ unsafe extern "Rust" {
     /// The other processors are told to report too, which [`crate::crash`] makes them stop for; those told, a bit each. 0 where
     /// the machine's end stops them.
     pub safe fn unilith_machine_stop_others() -> u32;
+    /// What the program printed by another way than the console that reports go by has left the machine, or nobody can say any more.
+    /// Takes no lock for long, and no memory.
+    pub safe fn unilith_machine_has_sent_all() -> bool;
     /// True when `low..high` lies in the mapped part of one kernel stack.
     pub safe fn unilith_machine_stack_holds(low: u64, high: u64) -> bool;
     /// Names the stack whose guard holds `address`.
@@ -23,6 +26,7 @@ unsafe extern "Rust" {
 
 pub use unilith_machine_failed as failed;
 pub use unilith_machine_guard_at as guard_at;
+pub use unilith_machine_has_sent_all as has_sent_all;
 pub use unilith_machine_stack_holds as stack_holds;
 pub use unilith_machine_stop_interrupts as stop_interrupts;
 pub use unilith_machine_stop_others as stop_others;
