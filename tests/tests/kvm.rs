@@ -24,6 +24,8 @@ const FILE: Duration = Duration::from_secs(2 * 3600);
 const OF_PROGRAMS: &str = "UNILITH_TEST_KVM_FILES";
 /// Which files run: `KIND/FILE` (`microvm/redis`), or a part of that where none is called so; all without it.
 const ONLY: &str = "UNILITH_TEST_KVM_ONLY";
+/// What the rig runs and who runs the tests in it, by the rig's own variables: their values are part of what has passed.
+const VARIANTS: [&str; 2] = ["RIG_KERNEL", "RIG_USER"];
 /// Files whose failure says most about KVM, before the others: a run of all takes hours and may be ended before its end.
 const FIRST: [&str; 10] = [
     "programs",
@@ -98,7 +100,13 @@ impl Passed {
         }
         let folder = root().join("target/kvm-suite");
         fs::create_dir_all(&folder).expect("the build directory can be written");
-        Passed(Some(folder.join(git(&["rev-parse", "--short=12", "HEAD"]))))
+        let mut name = git(&["rev-parse", "--short=12", "HEAD"]);
+        for variable in VARIANTS {
+            if let Ok(value) = std::env::var(variable) {
+                name += &format!("-{variable}={value}");
+            }
+        }
+        Passed(Some(folder.join(name)))
     }
 
     fn has(&self, file: &str) -> bool {
