@@ -27,6 +27,21 @@ fn mappings_faults_and_the_break_are_as_on_linux() {
     passes("memory.c", "memory ok");
 }
 
+/// By /dev/kmsg, /proc/kmsg and syslog(2), as dmesg, rsyslog and journald read it.
+#[test]
+fn the_kernels_log_is_read_as_on_linux() {
+    passes("kernel_log.c", "the log is as on Linux");
+}
+
+#[test]
+fn memory_is_promised_as_vm_overcommit_memory_says() {
+    if !unilith_tests::is_skipped_without_micro(
+        "the settings are those of the machine, which Linux' tests hold",
+    ) {
+        passes("overcommit.c", "promises are kept");
+    }
+}
+
 #[test]
 fn volumes_are_read_and_written_with_memory_of_all_kinds() {
     if unilith_tests::is_skipped_on_process("its messages are copied through a socket") {

@@ -3,6 +3,7 @@
 
 use abi::setting::PRINTK;
 use api_lock::SpinLock;
+use api_sched::DeferredWorkSlot;
 use core::fmt::{self, Write};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -20,8 +21,6 @@ impl Port {
     pub fn flush(&mut self) {
         let bytes = &self.buffer[..self.filled];
         api_plat::status_write(bytes);
-        #[cfg(feature = "overlay")]
-        overlay_commands::journal::record(bytes.strip_prefix(WORD.as_bytes()).unwrap_or(bytes));
         self.filled = 0;
     }
 }
@@ -93,35 +92,43 @@ impl Limit {
 
 struct Logger(SpinLock<(Port, Limit)>);
 
+/// Wakes who reads the log.
+static WAKE: DeferredWorkSlot = DeferredWorkSlot::new();
+
 static LOGGER: Logger = Logger(SpinLock::new((Port::new(), Limit::new())));
 
+/// Linux' number of a level. Lines that explain the kernel's doings are its notes: whether they come was said at the start.
+fn number_of(level: Level) -> u16 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        _ => 6,
+    }
+}
+
 impl Log for Logger {
-    /// What the superuser left on (kernel.printk, syslog(2)). Lines that explain the kernel's doings have Linux' level of notes: whether they come
-    /// was said at the start.
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let level = match metadata.level() {
-            Level::Error => 3,
-            Level::Warn => 4,
-            _ => 6,
-        };
-        level < PRINTK[0].get()
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
     }
 
+    /// What the superuser left on (kernel.printk, syslog(2)) is written; kept is everything.
     fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
         // An interrupt handler or a panic inside the logger itself would find it taken: better lost than stuck.
         let Some(mut logger) = self.0.try_lock() else { return };
         let (port, limit) = &mut *logger;
         let now = api_plat::now_ns();
         let left_out = match record.level() {
             Level::Warn => match limit.passes(record.file_static(), record.line(), now) {
-                Some(count) => count,
+                Some(count) => LeftOut(count),
                 None => return,
             },
-            _ => 0,
+            _ => LeftOut(0),
         };
+        let number = number_of(record.level());
+        kmsg::record(number, now, format_args!("{}{left_out}", record.args()));
+        if u64::from(number) >= PRINTK[0].get() {
+            return;
+        }
         let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
         let level = match record.level() {
             Level::Error => "error: ",
@@ -129,20 +136,27 @@ impl Log for Logger {
             _ => "",
         };
         // Writing to the buffer cannot fail.
-        let _ = write!(port, "{WORD}[{seconds:5}.{micros:06}] {level}{}", record.args());
-        if left_out > 0 {
-            let _ = write!(port, " ({left_out} like this were left out)");
-        }
+        let _ = write!(port, "{WORD}[{seconds:5}.{micros:06}] {level}{}{left_out}", record.args());
         port.flush();
         api_plat::status_write(b"\n");
-        #[cfg(feature = "overlay")]
-        overlay_commands::journal::record(b"\n");
     }
 
     fn flush(&self) {}
 }
 
-/// Starts logging at the level the host asked for; `warn` without a word.
+/// How many lines were left out before this one.
+struct LeftOut(u32);
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            count => write!(f, " ({count} like this were left out)"),
+        }
+    }
+}
+
+/// Starts logging, with the heap, at the level the host asked for; `warn` without a word.
 pub fn start(level: Option<&str>) {
     let level = match level {
         Some("off") => LevelFilter::Off,
@@ -152,6 +166,8 @@ pub fn start(level: Option<&str>) {
         Some("trace") => LevelFilter::Trace,
         _ => LevelFilter::Warn,
     };
+    WAKE.set(api_sched::add_deferred_work(kmsg::wake));
+    kmsg::start(|| WAKE.raise());
     // Fails only when called twice.
     if log::set_logger(&LOGGER).is_ok() {
         log::set_max_level(level);

@@ -12,7 +12,6 @@ use overlay_line::Setup;
 /// Starts the line over the machine's channel. A machine without one has no line and costs nothing.
 pub fn start(devices: &mut Devices) {
     let Some(open) = devices.line() else { return };
-    overlay_commands::journal::start();
     overlay_commands::register();
     #[cfg(feature = "programs")]
     overlay_objects::register();

@@ -4,6 +4,7 @@
 //! One lookup in the tree, one page, one entry; what can be had cheaply with it comes along: the neighbours of a
 //! file's page that are in memory anyway, and, where anonymous memory is used in ascending order, the next pages.
 
+use crate::commit;
 use crate::fork::Written;
 use crate::pager::{LARGE, LARGE_PAGES, Machine, Page, Pager};
 use crate::space::{Inner, Space};
@@ -624,6 +625,7 @@ impl Inner {
             || too_near
             || end - address > limits.stack
             || self.pages + growth / PAGE > limits.address_space / PAGE
+            || commit::check(growth / PAGE).is_err()
         {
             return unmapped;
         }

@@ -4,12 +4,13 @@
 //! Pages are not copied but shared until one of the two writes; their counts of handles say who is the last. What
 //! mappings of files share they go on sharing, for their pages come from the file.
 
-use crate::Prot;
+use crate::commit;
 use crate::fault::borrowed;
 use crate::pager::Pager;
 use crate::space::{Inner, Space, processors_in};
 use crate::text::Text;
 use crate::vma::{Backing, Vma};
+use crate::{PAGE, Prot};
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -84,6 +85,9 @@ impl Inner {
             let mut copy: Vma = vma.clone();
             (copy.flags.locked, copy.flags.on_fault) = (false, false);
             copy.text = vma.text.as_ref().map(|text| texts.copy(text)).transpose()?;
+            if copy.flags.is_promise() {
+                commit::check((vma.end - start) / PAGE)?;
+            }
             child.account(&copy.flags, (vma.end - start) as i64);
             child.tree.insert_apart(start, copy);
             // Pages of shared mappings come from the file when they are touched.

@@ -21,6 +21,7 @@ extern crate alloc;
 extern crate std;
 
 mod advise;
+mod commit;
 mod common_text;
 mod fault;
 mod fork;
@@ -40,6 +41,7 @@ mod traced;
 mod vma;
 
 pub use advise::Advice;
+pub use commit::{OVERCOMMIT, commitment, overcommit_limits, set_overcommit_kbytes, set_overcommit_ratio};
 pub use common_text::release_common_text;
 pub use growth::{has_grown, tell_when_grown};
 pub use layout::Layout;

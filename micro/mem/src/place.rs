@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a new mapping goes, and whether there may be one.
 
+use crate::commit;
 use crate::layout::LOWEST;
 use crate::space::{Inner, Request, Space, whole_pages};
 use crate::vma::max_mappings;
@@ -76,7 +77,7 @@ impl Inner {
         found.or_else(|| self.tree.gap_above(top, USER_END, length)).ok_or(ENOMEM)
     }
 
-    /// The limits of the process, and the one overcommit that is obvious: more than the machine has, at once.
+    /// The limits of the process, and whether so much more is promised ([`crate::OVERCOMMIT`]).
     pub(crate) fn check_limits(&self, request: &Request, start: u64, length: u64) -> Result<()> {
         let pages = length / PAGE;
         let replaced: u64 = match request.place {
@@ -93,8 +94,9 @@ impl Inner {
         if private_write && !request.grows_down && self.data_pages + pages > self.limits.data / PAGE {
             return Err(ENOMEM);
         }
-        if private_write && !request.no_reserve && pages > api_mem::statistics().0 {
-            return Err(ENOMEM);
+        let is_of_memory = request.shared && request.file.is_none();
+        if (private_write || is_of_memory) && !(request.no_reserve && commit::heeds_no_reserve()) {
+            commit::check(pages)?;
         }
         if (request.locked || self.lock_future) && self.locked_pages + pages > self.limits.locked / PAGE {
             return Err(EAGAIN);

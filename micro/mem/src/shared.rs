@@ -2,6 +2,7 @@
 //! Memory shared without a file: MAP_SHARED with MAP_ANONYMOUS.
 
 use crate::PAGE;
+use crate::commit::Promise;
 use abi::Result;
 use api_lock::SpinLock;
 use api_mem::{PageFrame, PageSource};
@@ -10,12 +11,14 @@ use ordered::Map;
 /// Pages that appear as zeros when they are first asked for.
 pub(crate) struct SharedPages {
     length: u64,
+    _promise: Promise,
     pages: SpinLock<Map<u64, PageFrame>>,
 }
 
 impl SharedPages {
-    pub fn new(length: u64) -> SharedPages {
-        SharedPages { length, pages: SpinLock::new(Map::new()) }
+    pub fn new(length: u64, is_promised: bool) -> SharedPages {
+        let _promise = Promise::of(if is_promised { length.div_ceil(PAGE) } else { 0 });
+        SharedPages { length, _promise, pages: SpinLock::new(Map::new()) }
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An address space: mapping, unmapping, changing rights, the break.
 
+use crate::commit::{self, Promise};
 use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
 use crate::mm_map::MmMap;
@@ -108,6 +109,7 @@ pub(crate) struct Inner {
     pub pages: u64,
     pub locked_pages: u64,
     pub data_pages: u64,
+    pub promise: Promise,
     pub own_resident: u64,
     pub file_resident: u64,
     pub peak_pages: u64,
@@ -342,7 +344,7 @@ impl Space {
             grows_down: request.grows_down,
             locked: request.locked || inner.lock_future,
             on_fault: inner.lock_future_on_fault,
-            no_reserve: request.no_reserve,
+            no_reserve: request.no_reserve && commit::heeds_no_reserve(),
             ..VmFlags::default()
         };
         let mut vma = Vma::anonymous(end, flags);
@@ -351,7 +353,7 @@ impl Space {
         vma.backing = match request.file {
             Some((file, index)) => Backing::File { file, index },
             None if request.shared => {
-                let source = Arc::new(SharedPages::new(length));
+                let source = Arc::new(SharedPages::new(length, !flags.no_reserve));
                 let path = b"/dev/zero (deleted)".to_vec();
                 let file = MappedFile { source, path, device: 1, inode: 0, place: None, is_writable: true };
                 Backing::File { file: Arc::new(file), index: 0 }
@@ -659,6 +661,7 @@ impl Inner {
             pages: 0,
             locked_pages: 0,
             data_pages: 0,
+            promise: Promise::default(),
             own_resident: 0,
             file_resident: 0,
             peak_pages: 0,
@@ -683,8 +686,11 @@ impl Inner {
         if flags.locked {
             self.locked_pages = self.locked_pages.wrapping_add_signed(pages);
         }
-        if !flags.shared && flags.rights.contains(Prot::WRITE) && !flags.grows_down {
+        if flags.is_data() {
             self.data_pages = self.data_pages.wrapping_add_signed(pages);
+        }
+        if flags.is_promise() {
+            self.promise.change(pages);
         }
     }
 
@@ -773,17 +779,27 @@ impl Inner {
 
     /// Gives the range other rights; all of it is mapped and may have them.
     pub(crate) fn protect(&mut self, start: u64, end: u64, rights: Prot) -> Result<()> {
+        if rights.contains(Prot::WRITE) {
+            let parts = self.tree.overlapping(start, end);
+            let parts = parts
+                .filter(|(_, vma)| VmFlags { rights, ..vma.flags }.is_promise() && !vma.flags.is_promise());
+            commit::check(parts.map(|(from, vma)| (vma.end.min(end) - (*from).max(start)) / PAGE).sum())?;
+        }
         self.pager.split(start)?;
         self.pager.split(end)?;
         // Memory that becomes writable counts as data from now on.
-        let mut gained = 0i64;
+        let (mut gained, mut promised) = (0, 0);
         self.tree.change(start, end, |from, vma| {
-            let data = |t: &VmFlags| !t.shared && t.rights.contains(Prot::WRITE) && !t.grows_down;
-            let before = data(&vma.flags);
+            let before = vma.flags;
             vma.flags.rights = rights;
-            gained += (i64::from(data(&vma.flags)) - i64::from(before)) * ((vma.end - from) / PAGE) as i64;
+            let pages = ((vma.end - from) / PAGE) as i64;
+            let more =
+                |is: fn(&VmFlags) -> bool| (i64::from(is(&vma.flags)) - i64::from(is(&before))) * pages;
+            gained += more(VmFlags::is_data);
+            promised += more(VmFlags::is_promise);
         })?;
         self.data_pages = self.data_pages.wrapping_add_signed(gained);
+        self.promise.change(promised);
         self.changes += 1;
         let mut at = start;
         while let Some((first, vma)) = self.tree.first_overlap(at, end) {

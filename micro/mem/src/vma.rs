@@ -98,6 +98,16 @@ impl VmFlags {
     pub fn populates(&self) -> bool {
         self.locked && !self.on_fault
     }
+
+    /// It counts for RLIMIT_DATA.
+    pub fn is_data(&self) -> bool {
+        !self.shared && self.rights.contains(Prot::WRITE) && !self.grows_down
+    }
+
+    /// Pages are promised to the program that are not there yet. Those that are shared are promised to what they are of.
+    pub fn is_promise(&self) -> bool {
+        !self.shared && self.rights.contains(Prot::WRITE) && !self.no_reserve
+    }
 }
 
 /// One mapping; its start is its key in the tree.

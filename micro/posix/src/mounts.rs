@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
 use task::control_group;
 use task::files::{self, Files};
+use task::identity::capabilities::CAP_SYSLOG;
 use task::ipc::{self, Ipc};
 use task::pids::PidNamespace;
 use task::process::Process;
@@ -85,6 +86,8 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
             let who = files::credentials();
             (who.uid, who.gid)
         },
+        now_ns: api_plat::now_ns,
+        reads_log: || task::current().credentials().lock().can(CAP_SYSLOG),
         is_terminal: boot.config.tty,
         own_error: boot.config.own_error,
     });

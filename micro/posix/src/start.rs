@@ -24,6 +24,12 @@ use task::{Task, limits, signals, uts};
 /// not start, one line for the user.
 pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let config = &boot.config;
+    // As Linux' log begins: a note.
+    kmsg::record(
+        5,
+        api_plat::now_ns(),
+        format_args!("Linux version {} {}", system::RELEASE, system::VERSION),
+    );
     for word in &config.unknown {
         log::warn!("boot setting {word} is not known: ignored");
     }

@@ -279,6 +279,12 @@ pub trait File: Any + Send + Sync {
         true
     }
 
+    /// lseek(2) of a file without positions that heeds it all the same; `None`: it is as any other.
+    fn seek_itself(&self, offset: i64, whence: u32) -> Option<Result<u64>> {
+        let _ = (offset, whence);
+        None
+    }
+
     /// Where SEEK_END counts from; `EINVAL` where the end is not known before it is read (sequence files of /proc).
     fn seek_end(&self) -> Result<u64> {
         self.size()

@@ -3,7 +3,7 @@
 
 use crate::load;
 use abi::setting::PRINTK;
-use abi::{Result, errno::*};
+use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_plat::Status;
@@ -14,6 +14,7 @@ use task::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
 use task::processes;
 use task::signals::{SIGHUP, SIGINT};
 use task::uts::{self, NAME_BYTES, Uts};
+use task::wait;
 
 /// The release of Linux whose behaviour this kernel follows; C libraries refuse to start on one too old.
 pub const RELEASE: &str = "6.1.0-unilith";
@@ -140,7 +141,7 @@ pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
 static SAVED_LEVEL: AtomicU64 = AtomicU64::new(NOT_SAVED);
 const NOT_SAVED: u64 = u64::MAX;
 
-/// syslog(2): the kernel's log goes to the console and is kept nowhere, so it reads as empty.
+/// syslog(2), of what is kept of the kernel's log.
 pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     const CLOSE: i32 = 0;
     const OPEN: i32 = 1;
@@ -154,14 +155,38 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     const SIZE_UNREAD: i32 = 9;
     const SIZE_BUFFER: i32 = 10;
     let kind = call.int(0);
-    let free_for_all = [READ_ALL, SIZE_BUFFER].contains(&kind);
+    let free_for_all = [READ_ALL, SIZE_BUFFER].contains(&kind) && kmsg::RESTRICTED[0].get() == 0;
     if !free_for_all && !task::current().credentials().lock().can(CAP_SYSLOG) {
         return Err(EPERM);
     }
     let [level, _, least, _] = &PRINTK;
     match kind {
         READ..=READ_CLEAR if call.arg(1) == 0 || call.int(2) < 0 => return Err(EINVAL),
-        CLOSE | OPEN | READ..=CLEAR | SIZE_UNREAD | SIZE_BUFFER => {}
+        READ => {
+            let (to, room) = (call.ptr::<u8>(1), call.int(2) as usize);
+            let mut done = 0;
+            let mut put = |part: &[u8]| {
+                to.add(done as u64).write_slice(part).map(|()| part.len()).inspect(|n| done += n)
+            };
+            return match kmsg::take_unread(room, &mut put) {
+                Err(EAGAIN) => wait::on_queue(kmsg::changed(), Events::ALL, wait::FOREVER, || {
+                    kmsg::take_unread(room, &mut put)
+                }),
+                taken => taken,
+            };
+        }
+        READ_ALL | READ_CLEAR => {
+            let (text, end) = kmsg::read_all(call.int(2) as usize)?;
+            call.ptr::<u8>(1).write_slice(&text)?;
+            if kind == READ_CLEAR {
+                kmsg::clear_before(end);
+            }
+            return Ok(text.len());
+        }
+        CLEAR => kmsg::clear_before(kmsg::bounds().1),
+        SIZE_UNREAD => return kmsg::unread(),
+        SIZE_BUFFER => return Ok(kmsg::KEPT),
+        CLOSE | OPEN => {}
         CONSOLE_OFF => {
             let _ = SAVED_LEVEL.compare_exchange(NOT_SAVED, level.get(), Relaxed, Relaxed);
             level.set(least.get());

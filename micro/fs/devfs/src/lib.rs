@@ -62,6 +62,10 @@ pub struct Machine {
     pub background: fn(i32) -> Result<()>,
     /// Who owns a pseudo-terminal that the running thread opens: user and group.
     pub owner: fn() -> (u32, u32),
+    /// Since boot.
+    pub now_ns: fn() -> u64,
+    /// The running thread may read the kernel's log where not everybody may.
+    pub reads_log: fn() -> bool,
     /// The console is a terminal.
     pub is_terminal: bool,
     /// Where it is none, standard error is marked on it.
@@ -85,6 +89,8 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     named: Some,
     background: |_| Ok(()),
     owner: || (0, 0),
+    now_ns: || 0,
+    reads_log: || true,
     is_terminal: false,
     own_error: false,
 });
@@ -107,6 +113,7 @@ const ZERO: u64 = device(1, 5);
 const FULL: u64 = device(1, 7);
 const RANDOM: u64 = device(1, 8);
 const URANDOM: u64 = device(1, 9);
+const KMSG: u64 = device(1, 11);
 const TTY: u64 = device(5, 0);
 const CONSOLE: u64 = device(5, 1);
 const PTMX: u64 = device(5, 2);
@@ -125,12 +132,13 @@ const fn directory(name: &'static [u8]) -> Initial {
     Initial { name, kind: FileType::Directory, permissions: 0o755, rdev: 0, target: b"" }
 }
 
-static CONTENTS: [Initial; 15] = [
+static CONTENTS: [Initial; 16] = [
     node(b"null", NULL, 0o666),
     node(b"zero", ZERO, 0o666),
     node(b"full", FULL, 0o666),
     node(b"random", RANDOM, 0o666),
     node(b"urandom", URANDOM, 0o666),
+    node(b"kmsg", KMSG, 0o644),
     node(b"tty", TTY, 0o666),
     node(b"console", CONSOLE, 0o620),
     // Of the terminals that are mounted in this tree (runtime-spec, runtime-linux.md, "Dev symbolic links").
@@ -199,6 +207,10 @@ pub fn open(number: u64, inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
         ZERO => memory(Kind::Zero),
         FULL => memory(Kind::Full),
         RANDOM | URANDOM => memory(Kind::Random),
+        KMSG => {
+            let machine = machine();
+            Ok(kmsg::device(inode, (machine.reads_log)(), machine.now_ns))
+        }
         // The console controls the first session, where it is a terminal.
         TTY if !console::is_controlling() => pty::open_controlling(),
         PTMX => pty::open_master(inode),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc outside of the processes (proc(5)).
 
-use super::{interfaces, sysctls, text};
+use super::interfaces::{self, number_written};
+use super::{sysctls, text};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -28,7 +29,7 @@ use descriptors::locks::{self, Listed, Owner};
 use procfs::settings::{self, Setting};
 use procfs::{Entry, Key, Output, Row};
 use task::cpu_time::{self, Usage};
-use task::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN};
+use task::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYSLOG};
 use task::pids::Pid;
 use task::processes;
 use task::time::namespace::shown_boottime;
@@ -46,8 +47,6 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
 pub const TICKS: u64 = 100;
 
-/// vm.overcommit_memory: memory is promised without limit, and nothing else can be chosen.
-static OVERCOMMIT: [Setting; 1] = [Setting::new(1, 1, 1)];
 /// vm.swappiness, of a machine without swap.
 static SWAPPINESS: [Setting; 1] = [Setting::new(0, 0, 200)];
 
@@ -75,6 +74,7 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/overflowgid", Entry::Fixed("65534\n")),
     ("sys/kernel/randomize_va_space", Entry::Fixed("2\n")),
     sysctls::CORE_PATTERN,
+    ("sys/kernel/dmesg_restrict", settings::entry!(kmsg::RESTRICTED)),
     ("sys/kernel/printk", settings::entry!(abi::setting::PRINTK)),
     ("sys/kernel/core_uses_pid", settings::entry!(core_name::USES_PID)),
     sysctls::ROUND_ROBIN,
@@ -133,12 +133,37 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/keys/gc_delay", settings::entry!(keys::GC_DELAY)),
     #[cfg(feature = "keys")]
     ("sys/kernel/keys/persistent_keyring_expiry", settings::entry!(keys::PERSISTENT_EXPIRY)),
+    (
+        "kmsg",
+        Entry::Opens {
+            open: |_, inode| match task::current().credentials().lock().can(CAP_SYSLOG) {
+                true => Ok(kmsg::unread_file(inode)),
+                false => Err(EPERM),
+            },
+            permissions: 0o400,
+        },
+    ),
     #[cfg(feature = "keys")]
     ("keys", Entry::Lines(|_, out| calls_keys::listing::keys(out))),
     #[cfg(feature = "keys")]
     ("key-users", Entry::Lines(|_, out| calls_keys::listing::users(out))),
-    ("sys/vm/overcommit_memory", settings::entry!(OVERCOMMIT)),
-    ("sys/vm/overcommit_ratio", Entry::Fixed("50\n")),
+    ("sys/vm/overcommit_memory", settings::entry!(mem::OVERCOMMIT)),
+    (
+        "sys/vm/overcommit_ratio",
+        Entry::File {
+            text: |_| text(format!("{}\n", mem::overcommit_limits().0)),
+            store: |_, bytes| number_written(bytes).map(mem::set_overcommit_ratio),
+            permissions: 0o644,
+        },
+    ),
+    (
+        "sys/vm/overcommit_kbytes",
+        Entry::File {
+            text: |_| text(format!("{}\n", mem::overcommit_limits().1)),
+            store: |_, bytes| number_written(bytes).map(mem::set_overcommit_kbytes),
+            permissions: 0o644,
+        },
+    ),
     ("sys/vm/max_map_count", Entry::File { text: max_mappings, store: set_max_mappings, permissions: 0o644 }),
     ("sys/vm/swappiness", settings::entry!(SWAPPINESS)),
     ("sys/vm/mmap_min_addr", Entry::Fixed("65536\n")),
@@ -397,8 +422,8 @@ fn max_mappings(_: Key) -> Result<Vec<u8>> {
 }
 
 fn set_max_mappings(_: Key, bytes: &[u8]) -> Result<()> {
-    let number = core::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse::<u32>().ok());
-    mem::set_max_mappings(number.filter(|n| *n <= i32::MAX as u32).ok_or(EINVAL)? as usize);
+    let count: u32 = number_written(bytes)?;
+    mem::set_max_mappings(i32::try_from(count).map_err(|_| EINVAL)? as usize);
     Ok(())
 }
 
@@ -505,6 +530,7 @@ fn meminfo() -> Result<Vec<u8>> {
     let total = machine_memory() / 1024;
     let free = free_pages * PAGE_SIZE as u64 / 1024;
     let heap = api_alloc::statistics();
+    let (promised, limit) = mem::commitment();
     let kib = |bytes: usize| bytes as u64 / 1024;
     let mut out = String::new();
     let lines = [
@@ -524,8 +550,8 @@ fn meminfo() -> Result<Vec<u8>> {
         ("Slab", kib(heap.total)),
         ("SReclaimable", kib(heap.total - heap.used)),
         ("SUnreclaim", kib(heap.used)),
-        ("CommitLimit", total),
-        ("Committed_AS", total.saturating_sub(free)),
+        ("CommitLimit", limit >> 10),
+        ("Committed_AS", promised >> 10),
         ("VmallocTotal", 34_359_738_367),
         ("Hugepagesize", 2048),
     ];
