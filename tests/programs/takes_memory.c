@@ -22,6 +22,11 @@ int main(int argc, char **argv) {
         int zero = open("/dev/zero", O_RDONLY);
         CHECK(zero >= 0 && read(zero, memory, bytes) == (ssize_t)bytes);
     }
+    if (strcmp(argv[1], "write") == 0) {
+        puts("promised");
+        fflush(stdout);
+        memset(memory, 1, bytes);
+    }
     printf("it has %s MiB\n", argv[2]);
     fflush(stdout);
     // It asks for nothing more.

@@ -199,6 +199,26 @@ fn the_limit_of_memory_of_a_container_of_a_pod_is_changed_while_it_runs() {
     end(&engine, &["waits", "sandbox"]);
 }
 
+/// As with runc: what asks for too much is promised it, and ends when it uses it.
+#[test]
+fn a_container_that_is_a_machine_is_ended_by_what_it_uses_and_not_refused_what_it_asks_for() {
+    let Some(engine) = engine() else { return };
+    let program = compile(&engine.unilith, &["cc", "-O1", "-static"], "takes_memory.c", &[]);
+    for way in ["write", "lock", "populate"] {
+        let limit = json!({"memory": {"limit": 48 << 20}});
+        let folder =
+            engine.bundle(way, &format!("exec /takes {way} 400"), |config| with_group(config, &limit));
+        fs::copy(&program, folder.join("rootfs/takes")).expect("a file can be copied");
+        assert!(engine.create(way).success(), "{}", engine.out(way));
+        engine.run(&["start", way]).ok();
+        assert_eq!(engine.wait(way), 137, "{}", engine.out(way));
+        let out = engine.out(way);
+        assert!(out.contains("memory") && (way != "write" || out.contains("promised")), "{way}: {out}");
+        engine.run(&["delete", way]).ok();
+    }
+    engine.has_nothing_left();
+}
+
 /// However it comes: by large pages, some of which a look by the count of page faults would miss, and by calls that fill memory.
 #[test]
 fn memory_that_comes_in_large_pieces_counts_as_well() {
