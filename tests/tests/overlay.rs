@@ -2,7 +2,7 @@
 //! Commands in running machines: real programs are looked into and changed while they serve.
 
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -147,6 +147,28 @@ fn the_kernels_log_is_shown_and_its_level_changed() {
     exec(&unilith, &machine, &["log", "-l", "loud"]).code(2).complains("error, warn, info or debug");
     exec(&unilith, &machine, &["log", "-l", "info"]).ok();
     exec(&unilith, &machine, &["log", "-n", "5"]).ok();
+    exec(&unilith, &machine, &["log"]).ok().says("Linux version 6.1.0-unilith");
+}
+
+/// What programs write to /dev/kmsg is in it, and who follows it is told of each line as it comes.
+#[test]
+fn the_kernels_log_is_followed() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let writes = "while :; do echo '<3>it goes on' > /dev/kmsg; sleep 0.2; done";
+    let machine = unilith.start(&["--network", "none", "busybox", "--", "sh", "-c", writes]);
+    let mut command = unilith.command(&["exec", &machine.id, "log", "-f", "-n", "0"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut follower = command.spawn().unwrap();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    for line in lines.take(5) {
+        let line = line.unwrap();
+        assert!(line.ends_with("] error: it goes on"), "{line}");
+    }
+    unilith_tests::signal(rustix::process::Signal::INT, follower.id());
+    assert_eq!(follower.wait().unwrap().code(), Some(130));
 }
 
 #[test]

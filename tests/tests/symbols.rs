@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Kernel crates reach each other through `extern "Rust"` symbols where a cargo feature says which crate defines them. The linker joins
 //! them by name alone: a declaration that differs from a definition would compile, and be undefined behaviour. Here both are read as
-//! source and compared.
+//! source and compared. And what a crate offers others has to be used by somebody: the compiler says nothing of a public function that nobody
+//! calls, such as one that was to wake who waits.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use quote::ToTokens;
@@ -11,7 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use syn::{
-    Attribute, FnArg, ForeignItem, ForeignItemFn, ItemFn, ItemForeignMod, ReturnType, Safety, Signature,
+    Attribute, FnArg, ForeignItem, ForeignItemFn, ImplItemFn, ItemFn, ItemForeignMod, ReturnType, Safety,
+    Signature, Visibility,
     visit::{self, Visit},
 };
 use unilith_tests::root;
@@ -79,24 +81,35 @@ struct Symbols {
     file: PathBuf,
 }
 
+/// The sources below a folder, and what is in them.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let (mut folders, mut found) = (vec![folder.to_path_buf()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    found
+}
+
+fn parsed(path: &Path, text: &str) -> syn::File {
+    syn::parse_file(text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
 impl Symbols {
     fn read(folder: &Path) -> Symbols {
         let mut symbols = Symbols::default();
-        let mut folders = vec![folder.to_path_buf()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() && !path.ends_with("target") {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let text = fs::read_to_string(&path).unwrap();
-                    if text.contains("extern \"Rust\"") || text.contains("no_mangle") {
-                        let file =
-                            syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-                        symbols.file = path;
-                        symbols.visit_file(&file);
-                    }
-                }
+        for (path, text) in sources(folder) {
+            if text.contains("extern \"Rust\"") || text.contains("no_mangle") {
+                let file = parsed(&path, &text);
+                symbols.file = path;
+                symbols.visit_file(&file);
             }
         }
         symbols
@@ -161,6 +174,56 @@ fn what_kernel_crates_declare_of_each_other_is_what_they_define() {
         wrong.push(format!("{name} is defined in {} for nobody who could be checked", defined[0].place));
     }
     assert!(wrong.is_empty(), "{} symbols differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Names of public functions and methods.
+#[derive(Default)]
+struct Offered(Vec<String>);
+
+impl Visit<'_> for Offered {
+    fn visit_item_fn(&mut self, function: &ItemFn) {
+        if !matches!(function.vis, Visibility::Inherited) && !is_exported(&function.attrs) {
+            self.0.push(function.sig.ident.to_string());
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &ImplItemFn) {
+        if !matches!(function.vis, Visibility::Inherited) {
+            self.0.push(function.sig.ident.to_string());
+        }
+    }
+}
+
+/// How often each word is in a source, comments left out.
+fn count_words<'a>(text: &'a str, counts: &mut BTreeMap<&'a str, usize>) {
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for word in line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()) {
+            *counts.entry(word).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn what_kernel_crates_offer_is_used() {
+    // Programs that are compiled with the kernel use it.
+    let for_programs = root().join("micro/raw/rust");
+    let all: Vec<_> =
+        ["micro", "host", "cli", "tests", "fuzz"].map(|folder| sources(&root().join(folder))).concat();
+    let mut counts = BTreeMap::new();
+    all.iter().for_each(|(_, text)| count_words(text, &mut counts));
+    let mut unused = Vec::new();
+    let mut offered = 0;
+    for (path, text) in all.iter().filter(|(path, _)| path.starts_with(root().join("micro"))) {
+        let mut functions = Offered::default();
+        functions.visit_file(&parsed(path, text));
+        offered += functions.0.len();
+        let alone =
+            functions.0.iter().filter(|name| counts[name.as_str()] == 1 && !path.starts_with(&for_programs));
+        unused
+            .extend(alone.map(|name| format!("{name} in {}", path.strip_prefix(root()).unwrap().display())));
+    }
+    assert!(offered > 1000, "functions are found: {offered}");
+    assert!(unused.is_empty(), "nobody uses:\n{}", unused.join("\n"));
 }
 
 #[test]

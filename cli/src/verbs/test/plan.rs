@@ -46,10 +46,11 @@ const ON_PROCESS_MACHINES: [&str; 29] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 16] = [
+const WITH_LONG: [&str; 17] = [
     "clients",
     "combinations",
     "crio",
+    "daemons",
     "disk",
     "fuzz",
     "kubernetes",

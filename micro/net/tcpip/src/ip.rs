@@ -836,11 +836,6 @@ impl Ip {
         self.device.as_ref().is_some_and(|device| device.info().interrupts)
     }
 
-    /// True when the device had no room for all packets.
-    pub fn is_backed_up(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
     /// Takes packets from the device and gives it fresh buffers.
     pub fn receive(&mut self, to: &mut VecDeque<Incoming>, most: usize) -> usize {
         let Some(device) = self.device.clone() else { return 0 };

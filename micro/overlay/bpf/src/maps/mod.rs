@@ -41,10 +41,6 @@ impl Kind {
         Kind::ALL.into_iter().find(|k| *k as u32 == number)
     }
 
-    pub fn is_hash(self) -> bool {
-        matches!(self, Kind::Hash | Kind::PerCpuHash)
-    }
-
     pub fn is_array(self) -> bool {
         matches!(self, Kind::Array | Kind::PerCpuArray)
     }
