@@ -207,6 +207,8 @@ fn scripts_run_their_interpreter_with_their_own_path() {
 
 #[test]
 fn malformed_programs_get_linux_errors() {
+    // One of them is of more memory than there is.
+    mem::OVERCOMMIT[0].set(0);
     let good = text_and_data(0x40_0000);
     let with = |change: &dyn Fn(&mut Vec<Header>)| {
         let mut headers = good.to_vec();
