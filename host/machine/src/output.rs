@@ -165,7 +165,7 @@ impl Printed {
                 done => done?,
             };
             let [has_output, has_console] = both.map(|one| !one.revents().is_empty());
-            // The one that was sent before what was found by the other is taken first, though it was asked last or not at all.
+            // Whatever is found in the later stream was sent after everything in the earlier one, so the earlier one is read first.
             let length = if self.has_moved {
                 match take(&mut self.output, buffer)? {
                     0 if has_console => take(&mut self.console, buffer)?,

@@ -97,7 +97,7 @@ static WAKE: DeferredWorkSlot = DeferredWorkSlot::new();
 
 static LOGGER: Logger = Logger(SpinLock::new((Port::new(), Limit::new())));
 
-/// Linux' number of a level. Lines that explain the kernel's doings are its notes: whether they come was said at the start.
+/// Linux' number of a level (KERN_ERR, KERN_WARNING, KERN_INFO).
 fn number_of(level: Level) -> u16 {
     match level {
         Level::Error => 3,
@@ -111,7 +111,7 @@ impl Log for Logger {
         true
     }
 
-    /// What the superuser left on (kernel.printk, syslog(2)) is written; kept is everything.
+    /// Adds the record to the log buffer, and writes it to the host if kernel.printk lets its level through.
     fn log(&self, record: &Record<'_>) {
         // An interrupt handler or a panic inside the logger itself would find it taken: better lost than stuck.
         let Some(mut logger) = self.0.try_lock() else { return };
@@ -144,7 +144,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// How many lines were left out before this one.
+/// How many lines the rate limit suppressed before this one.
 struct LeftOut(u32);
 
 impl fmt::Display for LeftOut {

@@ -77,7 +77,7 @@ impl Inner {
         found.or_else(|| self.tree.gap_above(top, USER_END, length)).ok_or(ENOMEM)
     }
 
-    /// The limits of the process, and whether so much more is promised ([`crate::OVERCOMMIT`]).
+    /// Checks a request against the resource limits of the process and against the overcommit policy ([`crate::OVERCOMMIT`]).
     pub(crate) fn check_limits(&self, request: &Request, start: u64, length: u64) -> Result<()> {
         let pages = length / PAGE;
         let replaced: u64 = match request.place {
@@ -94,8 +94,8 @@ impl Inner {
         if private_write && !request.grows_down && self.data_pages + pages > self.limits.data / PAGE {
             return Err(ENOMEM);
         }
-        let is_of_memory = request.shared && request.file.is_none();
-        if (private_write || is_of_memory) && !(request.no_reserve && commit::heeds_no_reserve()) {
+        let is_shared_anonymous = request.shared && request.file.is_none();
+        if (private_write || is_shared_anonymous) && !(request.no_reserve && commit::allows_no_reserve()) {
             commit::check(pages)?;
         }
         if (request.locked || self.lock_future) && self.locked_pages + pages > self.limits.locked / PAGE {

@@ -2,7 +2,7 @@
 //! Memory shared without a file: MAP_SHARED with MAP_ANONYMOUS.
 
 use crate::PAGE;
-use crate::commit::Promise;
+use crate::commit::Commitment;
 use abi::Result;
 use api_lock::SpinLock;
 use api_mem::{PageFrame, PageSource};
@@ -11,14 +11,14 @@ use ordered::Map;
 /// Pages that appear as zeros when they are first asked for.
 pub(crate) struct SharedPages {
     length: u64,
-    _promise: Promise,
+    _commitment: Commitment,
     pages: SpinLock<Map<u64, PageFrame>>,
 }
 
 impl SharedPages {
-    pub fn new(length: u64, is_promised: bool) -> SharedPages {
-        let _promise = Promise::of(if is_promised { length.div_ceil(PAGE) } else { 0 });
-        SharedPages { length, _promise, pages: SpinLock::new(Map::new()) }
+    pub fn new(length: u64, is_commitmentd: bool) -> SharedPages {
+        let _commitment = Commitment::of(if is_commitmentd { length.div_ceil(PAGE) } else { 0 });
+        SharedPages { length, _commitment, pages: SpinLock::new(Map::new()) }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An address space: mapping, unmapping, changing rights, the break.
 
-use crate::commit::{self, Promise};
+use crate::commit::{self, Commitment};
 use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
 use crate::mm_map::MmMap;
@@ -109,7 +109,7 @@ pub(crate) struct Inner {
     pub pages: u64,
     pub locked_pages: u64,
     pub data_pages: u64,
-    pub promise: Promise,
+    pub commitment: Commitment,
     pub own_resident: u64,
     pub file_resident: u64,
     pub peak_pages: u64,
@@ -344,7 +344,7 @@ impl Space {
             grows_down: request.grows_down,
             locked: request.locked || inner.lock_future,
             on_fault: inner.lock_future_on_fault,
-            no_reserve: request.no_reserve && commit::heeds_no_reserve(),
+            no_reserve: request.no_reserve && commit::allows_no_reserve(),
             ..VmFlags::default()
         };
         let mut vma = Vma::anonymous(end, flags);
@@ -661,7 +661,7 @@ impl Inner {
             pages: 0,
             locked_pages: 0,
             data_pages: 0,
-            promise: Promise::default(),
+            commitment: Commitment::default(),
             own_resident: 0,
             file_resident: 0,
             peak_pages: 0,
@@ -689,8 +689,8 @@ impl Inner {
         if flags.is_data() {
             self.data_pages = self.data_pages.wrapping_add_signed(pages);
         }
-        if flags.is_promise() {
-            self.promise.change(pages);
+        if flags.is_committed() {
+            self.commitment.change(pages);
         }
     }
 
@@ -781,14 +781,15 @@ impl Inner {
     pub(crate) fn protect(&mut self, start: u64, end: u64, rights: Prot) -> Result<()> {
         if rights.contains(Prot::WRITE) {
             let parts = self.tree.overlapping(start, end);
-            let parts = parts
-                .filter(|(_, vma)| VmFlags { rights, ..vma.flags }.is_promise() && !vma.flags.is_promise());
+            let parts = parts.filter(|(_, vma)| {
+                VmFlags { rights, ..vma.flags }.is_committed() && !vma.flags.is_committed()
+            });
             commit::check(parts.map(|(from, vma)| (vma.end.min(end) - (*from).max(start)) / PAGE).sum())?;
         }
         self.pager.split(start)?;
         self.pager.split(end)?;
         // Memory that becomes writable counts as data from now on.
-        let (mut gained, mut promised) = (0, 0);
+        let (mut gained, mut committed) = (0, 0);
         self.tree.change(start, end, |from, vma| {
             let before = vma.flags;
             vma.flags.rights = rights;
@@ -796,10 +797,10 @@ impl Inner {
             let more =
                 |is: fn(&VmFlags) -> bool| (i64::from(is(&vma.flags)) - i64::from(is(&before))) * pages;
             gained += more(VmFlags::is_data);
-            promised += more(VmFlags::is_promise);
+            committed += more(VmFlags::is_committed);
         })?;
         self.data_pages = self.data_pages.wrapping_add_signed(gained);
-        self.promise.change(promised);
+        self.commitment.change(committed);
         self.changes += 1;
         let mut at = start;
         while let Some((first, vma)) = self.tree.first_overlap(at, end) {

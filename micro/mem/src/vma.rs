@@ -104,8 +104,8 @@ impl VmFlags {
         !self.shared && self.rights.contains(Prot::WRITE) && !self.grows_down
     }
 
-    /// Pages are promised to the program that are not there yet. Those that are shared are promised to what they are of.
-    pub fn is_promise(&self) -> bool {
+    /// The space's commitment counts its pages. Shared pages are counted by the object that is mapped.
+    pub fn is_committed(&self) -> bool {
         !self.shared && self.rights.contains(Prot::WRITE) && !self.no_reserve
     }
 }

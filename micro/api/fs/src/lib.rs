@@ -279,7 +279,7 @@ pub trait File: Any + Send + Sync {
         true
     }
 
-    /// lseek(2) of a file without positions that heeds it all the same; `None`: it is as any other.
+    /// lseek(2) for files that keep a position of their own (/dev/kmsg); `None`: the generic lseek applies.
     fn seek_itself(&self, offset: i64, whence: u32) -> Option<Result<u64>> {
         let _ = (offset, whence);
         None

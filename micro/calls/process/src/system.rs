@@ -141,7 +141,7 @@ pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
 static SAVED_LEVEL: AtomicU64 = AtomicU64::new(NOT_SAVED);
 const NOT_SAVED: u64 = u64::MAX;
 
-/// syslog(2), of what is kept of the kernel's log.
+/// syslog(2).
 pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     const CLOSE: i32 = 0;
     const OPEN: i32 = 1;
@@ -168,15 +168,15 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
             let mut put = |part: &[u8]| {
                 to.add(done as u64).write_slice(part).map(|()| part.len()).inspect(|n| done += n)
             };
-            return match kmsg::take_unread(room, &mut put) {
+            return match kmsg::syslog::read(room, &mut put) {
                 Err(EAGAIN) => wait::on_queue(kmsg::changed(), Events::ALL, wait::FOREVER, || {
-                    kmsg::take_unread(room, &mut put)
+                    kmsg::syslog::read(room, &mut put)
                 }),
                 taken => taken,
             };
         }
         READ_ALL | READ_CLEAR => {
-            let (text, end) = kmsg::read_all(call.int(2) as usize)?;
+            let (text, end) = kmsg::syslog::read_all(call.int(2) as usize)?;
             call.ptr::<u8>(1).write_slice(&text)?;
             if kind == READ_CLEAR {
                 kmsg::clear_before(end);
@@ -184,8 +184,8 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
             return Ok(text.len());
         }
         CLEAR => kmsg::clear_before(kmsg::bounds().1),
-        SIZE_UNREAD => return kmsg::unread(),
-        SIZE_BUFFER => return Ok(kmsg::KEPT),
+        SIZE_UNREAD => return kmsg::syslog::size_unread(),
+        SIZE_BUFFER => return Ok(kmsg::BUFFER_SIZE),
         CLOSE | OPEN => {}
         CONSOLE_OFF => {
             let _ = SAVED_LEVEL.compare_exchange(NOT_SAVED, level.get(), Relaxed, Relaxed);

@@ -82,7 +82,7 @@ impl PortState {
         }
     }
 
-    /// Of a port that sends pieces, all of which come back: nothing is allocated or freed.
+    /// All buffers of a port that sends pieces are back. Neither allocates nor frees.
     fn is_drained(&mut self) -> bool {
         self.take_back();
         self.spare.len() == SEND_BUFFERS || self.transmit.queue.is_broken()
@@ -367,7 +367,7 @@ impl Port {
         self.state.lock().is_drained()
     }
 
-    /// The same for the report of a crash, in whose way somebody may be who locked the port for ever: nobody can say then.
+    /// As [`Port::is_drained`], for crash reports: a stopped processor may hold the lock for ever, and then the answer is true.
     pub fn is_drained_at_last(&self) -> bool {
         self.state.try_lock().is_none_or(|mut state| state.is_drained())
     }

@@ -64,7 +64,7 @@ pub struct Machine {
     pub owner: fn() -> (u32, u32),
     /// Since boot.
     pub now_ns: fn() -> u64,
-    /// The running thread may read the kernel's log where not everybody may.
+    /// The running thread has CAP_SYSLOG.
     pub reads_log: fn() -> bool,
     /// The console is a terminal.
     pub is_terminal: bool,

@@ -23,7 +23,7 @@ pub const COMMANDS: [Command; 1] = [Command {
     run: log,
 }];
 
-/// What was logged from that record on, and the number of the next one.
+/// The lines from this record on, and the sequence number of the next record.
 fn since(mut number: u64) -> Result<(Vec<u8>, u64), Failure> {
     let mut out = Vec::new();
     let failed = |_| Failure::new("there is no memory for it");

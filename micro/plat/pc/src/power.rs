@@ -113,8 +113,8 @@ fn unilith_plat_power_off(status: &Status) -> ! {
 /// A `fn() -> bool`, or null.
 static IS_SENT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Before a report of a crash the console waits until `is_sent`: the program prints by another device. It is called with interrupts
-/// off while no other processor runs, and whatever was locked then remains so: it waits for no lock and takes no memory.
+/// Registers a check that crash reports wait for: the program's output goes by another device than the report. The check runs with
+/// interrupts off while all other processors are stopped, so it must neither wait for a lock nor allocate.
 pub fn before_reports(is_sent: fn() -> bool) {
     IS_SENT.store(is_sent as *mut (), Ordering::Release);
 }

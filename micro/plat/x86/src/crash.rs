@@ -78,8 +78,8 @@ fn begin() {
     }
 }
 
-/// Waits for what would print into the report otherwise: other processors, and the device by which the program prints. What does not
-/// come (the host does not run it, or a processor holds non-maskable interrupts off) delays the report and does not prevent it.
+/// Waits until `is_over`, so that other processors and the program's output device do not print into the report. A processor that the host does not
+/// run, or that masks NMIs, delays the report by [`PATIENCE`] and does not prevent it.
 fn wait_until(is_over: impl Fn() -> bool) {
     let begin = rdtsc();
     while !is_over() && rdtsc().wrapping_sub(begin) < PATIENCE {

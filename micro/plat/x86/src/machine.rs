@@ -11,8 +11,8 @@ unsafe extern "Rust" {
     /// The other processors are told to report too, which [`crate::crash`] makes them stop for; those told, a bit each. 0 where
     /// the machine's end stops them.
     pub safe fn unilith_machine_stop_others() -> u32;
-    /// What the program printed by another way than the console that reports go by has left the machine, or nobody can say any more.
-    /// Takes no lock for long, and no memory.
+    /// True if the device that carries the program's output has sent everything, or if its state is locked for ever. Does not wait and does not
+    /// allocate.
     pub safe fn unilith_machine_has_sent_all() -> bool;
     /// True when `low..high` lies in the mapped part of one kernel stack.
     pub safe fn unilith_machine_stack_holds(low: u64, high: u64) -> bool;

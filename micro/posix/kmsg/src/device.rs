@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /dev/kmsg: a record with each read, and a record for each write.
+//! /dev/kmsg: each read returns one record, each write adds one.
 
 use crate::{CHANGED, CLEARED, MAX_TEXT, RESTRICTED, Record, USER, append, at, bounds};
 use abi::{Events, Result, errno::*};
@@ -18,20 +18,20 @@ const SEEK_DATA: u32 = 3;
 
 struct Device {
     inode: Arc<dyn Inode>,
-    /// The number of the record that is read next.
+    /// Sequence number of the record that the next read returns.
     next: SpinLock<u64>,
-    /// Whether who opened it may read.
+    /// The opener had CAP_SYSLOG, or kernel.dmesg_restrict was 0.
     may_read: bool,
     now_ns: fn() -> u64,
 }
 
-/// Opens /dev/kmsg, which `may_read` reads where reading is restricted. `now_ns` is asked for the time since boot.
-pub fn device(inode: &Arc<dyn Inode>, may_read: bool, now_ns: fn() -> u64) -> Arc<dyn File> {
-    let may_read = may_read || RESTRICTED[0].get() == 0;
+/// Opens /dev/kmsg. `is_privileged`: the caller has CAP_SYSLOG. `now_ns` returns the time since boot.
+pub fn device(inode: &Arc<dyn Inode>, is_privileged: bool, now_ns: fn() -> u64) -> Arc<dyn File> {
+    let may_read = is_privileged || RESTRICTED[0].get() == 0;
     Arc::new(Device { inode: inode.clone(), next: SpinLock::new(bounds().0), may_read, now_ns })
 }
 
-/// `PRIORITY,NUMBER,MICROSECONDS,-;TEXT`. What is no printable character is shown by its number, as is the backslash.
+/// Formats a record as `PRIORITY,SEQUENCE,MICROSECONDS,-;TEXT`. Bytes that are not printable ASCII, and the backslash, are escaped as `\xNN`.
 fn shown(record: &Record) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let micros = record.time_ns / 1000;
@@ -46,8 +46,7 @@ fn shown(record: &Record) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The priority that a line begins with (`<30>`), and the rest. A program's own is of [`USER`], and of level 4 (default_message_loglevel)
-/// where it says none.
+/// Splits a written line into priority and text. The facility defaults to [`USER`], the level to 4 (Linux' default_message_loglevel).
 fn priority_of(line: &str) -> (u16, &str) {
     const DEFAULT_LEVEL: u16 = 4;
     let said = line.strip_prefix('<').and_then(|rest| rest.split_once('>'));
@@ -73,7 +72,7 @@ impl File for Device {
             return Err(EPIPE);
         }
         let text = shown(&record)?;
-        // As on Linux it counts as read in any case.
+        // Linux advances before it checks the buffer, too: the record is lost to this reader.
         *next += 1;
         if text.len() > to.remaining() { Err(EINVAL) } else { to.put(&text) }
     }
@@ -95,7 +94,7 @@ impl File for Device {
         self.write(0, from).map(|length| (length, 0))
     }
 
-    /// To the first record, behind all that were cleared, or to the end.
+    /// SEEK_SET goes to the oldest record, SEEK_DATA to the first record that was not cleared, SEEK_END to the end of the log.
     fn seek_itself(&self, offset: i64, whence: u32) -> Option<Result<u64>> {
         let to = match whence {
             _ if offset != 0 => return Some(Err(ESPIPE)),
@@ -115,7 +114,7 @@ impl File for Device {
     fn poll(&self) -> Events {
         let (first, end) = bounds();
         let next = *self.next.lock();
-        // Records were lost to it.
+        // Records were overwritten before this reader read them.
         let lost = Events::ERR.with(Events::PRI, true);
         Events::NONE.with(Events::READABLE, next < end).with(lost, next < first)
     }

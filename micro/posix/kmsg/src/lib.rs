@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of the kernel's log as programs read it: records with a number, a priority and a time (Documentation/ABI/testing/dev-kmsg of
-//! Linux). What syslog(2) and /proc/kmsg hand over is read for all ([`take_unread`]); each open /dev/kmsg has a place of its own ([`device`]).
+//! The kernel's log buffer (Linux' printk ring buffer): records with a sequence number, a priority and a time stamp.
 //!
-//! One lock, held for as long as a record is copied. Who logs never waits for it and takes no memory.
+//! Programs read it in two ways. syslog(2) and /proc/kmsg share one read position ([`syslog`]); each open file of /dev/kmsg has its own
+//! ([`device`], Documentation/ABI/testing/dev-kmsg). The overlay's `log` command reads records by number ([`at`]).
+//!
+//! One spin lock guards the buffer and is held while a record is copied. The logger only tries to take the lock and never allocates, so it may
+//! be called from interrupt handlers.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -10,10 +13,9 @@ extern crate alloc;
 extern crate std;
 
 mod device;
-mod unread;
+pub mod syslog;
 
 pub use device::device;
-pub use unread::{read_all, take_unread, unread, unread_file};
 
 use abi::{Events, Result, errno::ENOMEM, setting::Setting};
 use alloc::collections::VecDeque;
@@ -24,22 +26,22 @@ use api_sched::WaitQueue;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// kernel.dmesg_restrict: only who has CAP_SYSLOG reads the log.
+/// kernel.dmesg_restrict: 1 lets only threads with CAP_SYSLOG read the log.
 pub static RESTRICTED: [Setting; 1] = [Setting::new(0, 0, 1)];
 
-/// Bytes of records and their headers that are kept.
-pub const KEPT: usize = 16 << 10;
-/// Of a record's text; the rest of a longer one is left out.
+/// Size of the buffer in bytes; record headers count.
+pub const BUFFER_SIZE: usize = 16 << 10;
+/// Longest text of a record in bytes. Longer texts are truncated.
 pub const MAX_TEXT: usize = 1000;
-/// Length of the text, priority, time in nanoseconds since boot.
+/// A record's header: length of the text, priority, time in nanoseconds since boot.
 const HEADER: usize = 2 + 2 + 8;
 
-/// LOG_USER (syslog(3)): of a program, which cannot speak for the kernel.
+/// Facility LOG_USER (syslog(3)). Programs cannot log with the kernel's facility, 0.
 const USER: u16 = 1;
 
 struct Log {
     bytes: VecDeque<u8>,
-    /// The numbers of the first record that is kept, and of the next one that comes.
+    /// Sequence numbers of the oldest record in the buffer and of the next record to be added.
     first: u64,
     next: u64,
     on_record: fn(),
@@ -47,14 +49,15 @@ struct Log {
 
 static LOG: SpinLock<Log> =
     SpinLock::new(Log { bytes: VecDeque::new(), first: 0, next: 0, on_record: || {} });
-/// Records before this one were cleared (SYSLOG_ACTION_CLEAR).
+/// SYSLOG_ACTION_CLEAR hides the records before this sequence number.
 static CLEARED: AtomicU64 = AtomicU64::new(0);
-/// Woken (IN) by a record.
+/// Wakes readers (IN) when a record was added.
 static CHANGED: WaitQueue = WaitQueue::new();
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// Sequence number.
     pub number: u64,
     /// Eight times the facility, and the level (syslog(3)).
     pub priority: u16,
@@ -63,30 +66,30 @@ pub struct Record {
     pub text: Vec<u8>,
 }
 
-/// Begins to keep the log; with the heap. What comes before is not kept. `on_record` is called after each record, in any context, and has
-/// [`wake`] called soon in thread context.
+/// Allocates the buffer. Records added earlier are lost. The log calls `on_record` after each record, in the context of the caller;
+/// `on_record` schedules deferred work that calls [`wake`].
 pub fn start(on_record: fn()) {
     let mut log = LOG.lock();
-    // Without memory for it nothing is kept.
-    if log.bytes.reserve_fallibly(KEPT).is_ok() {
+    // If the allocation fails, the buffer stays empty and records are dropped.
+    if log.bytes.reserve_fallibly(BUFFER_SIZE).is_ok() {
         log.on_record = on_record;
     }
 }
 
-/// Wakes who waits for records.
+/// Wakes all readers that wait for records. For thread context.
 pub fn wake() {
     CHANGED.wake_all(Events::IN);
 }
 
-/// Woken (IN) by each record, soon after it came.
+/// The wait queue of readers; each new record wakes it (IN).
 pub fn changed() -> &'static WaitQueue {
     &CHANGED
 }
 
-/// Keeps a record, in any context. Lost is what comes while the log is read on this processor.
+/// Adds a record; callable from any context. The record is dropped if the interrupted code holds the lock.
 pub fn record(priority: u16, time_ns: u64, text: fmt::Arguments<'_>) {
     let Some(mut log) = LOG.try_lock() else { return };
-    if log.bytes.capacity() < KEPT {
+    if log.bytes.capacity() < BUFFER_SIZE {
         return;
     }
     log.add(priority, time_ns, text);
@@ -95,7 +98,7 @@ pub fn record(priority: u16, time_ns: u64, text: fmt::Arguments<'_>) {
     on_record();
 }
 
-/// A text that grows at the end of the log, up to [`MAX_TEXT`].
+/// Appends text to the newest record, up to [`MAX_TEXT`] bytes.
 struct Text<'a> {
     bytes: &'a mut VecDeque<u8>,
     length: usize,
@@ -112,7 +115,7 @@ impl Write for Text<'_> {
 
 impl Log {
     fn add(&mut self, priority: u16, time_ns: u64, text: fmt::Arguments<'_>) {
-        while self.bytes.len() + HEADER + MAX_TEXT > KEPT {
+        while self.bytes.len() + HEADER + MAX_TEXT > BUFFER_SIZE {
             let length = self.word(0);
             self.bytes.drain(..HEADER + usize::from(length));
             self.first += 1;
@@ -122,7 +125,7 @@ impl Log {
         self.bytes.extend(priority.to_ne_bytes());
         self.bytes.extend(time_ns.to_ne_bytes());
         let mut grows = Text { bytes: &mut self.bytes, length: 0 };
-        // Writing there does not fail; a value that cannot be shown ends the record.
+        // `Text` never fails; an error comes from a value's own formatter and truncates the record.
         let _ = grows.write_fmt(text);
         let [low, high] = (grows.length as u16).to_ne_bytes();
         (self.bytes[start], self.bytes[start + 1]) = (low, high);
@@ -133,7 +136,7 @@ impl Log {
         u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    /// The record with that number, or the first one that is kept behind it.
+    /// The record with this number, or the oldest record if this one was overwritten.
     fn at(&self, number: u64) -> Result<Option<Record>> {
         if number >= self.next {
             return Ok(None);
@@ -155,23 +158,24 @@ impl Log {
     }
 }
 
-/// The record with that number, or the first one that is kept behind it; `ENOMEM` without memory for its text.
+/// The record with this sequence number, or the oldest record if this one was overwritten; `None` at the end of the log. `ENOMEM` if its text cannot
+/// be allocated.
 pub fn at(number: u64) -> Result<Option<Record>> {
     LOG.lock().at(number)
 }
 
-/// The numbers of the first record that is kept, and of the next one that comes.
+/// Sequence numbers of the oldest record and of the next record to be added.
 pub fn bounds() -> (u64, u64) {
     let log = LOG.lock();
     (log.first, log.next)
 }
 
-/// Records before that number are no part of [`read_all`] any more.
+/// Hides records before this sequence number from [`syslog::read_all`].
 pub fn clear_before(number: u64) {
     CLEARED.store(number, Ordering::Relaxed);
 }
 
-/// Appends a line of the log: seconds since boot, `word` and the text. `ENOMEM` without memory for it.
+/// Appends a record to `out` as a line: `[seconds since boot]`, `word`, text. `ENOMEM` if `out` cannot grow.
 pub fn line(record: &Record, word: &str, out: &mut Vec<u8>) -> Result<()> {
     let (seconds, micros) = (record.time_ns / 1_000_000_000, record.time_ns / 1000 % 1_000_000);
     append(out, format_args!("[{seconds:5}.{micros:06}] {word}"))?;
@@ -181,7 +185,7 @@ pub fn line(record: &Record, word: &str, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Formats at the end of `out`; `ENOMEM` without memory for it.
+/// Appends formatted text to `out`; `ENOMEM` if `out` cannot grow.
 fn append(out: &mut Vec<u8>, text: fmt::Arguments<'_>) -> Result<()> {
     struct Out<'a>(&'a mut Vec<u8>);
     impl Write for Out<'_> {

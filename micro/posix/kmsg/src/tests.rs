@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Of a log of its own: that of the machine is all tests'.
+//! These tests use logs of their own: the static one is shared by all tests.
 
 use super::*;
 use alloc::format;
 
 fn log() -> Log {
     let mut bytes = VecDeque::new();
-    bytes.reserve_exact(KEPT);
+    bytes.reserve_exact(BUFFER_SIZE);
     Log { bytes, first: 0, next: 0, on_record: || {} }
 }
 
@@ -34,7 +34,7 @@ fn the_oldest_make_way_and_no_memory_is_taken() {
     for i in 0..5000 {
         log.add(6, i, format_args!("line {i} {}", "x".repeat(i as usize % 1500)));
     }
-    assert!(log.bytes.len() <= KEPT && log.bytes.capacity() == room);
+    assert!(log.bytes.len() <= BUFFER_SIZE && log.bytes.capacity() == room);
     assert!(log.first > 4900 && log.next == 5000);
     // What is gone is answered by the first that is there.
     assert_eq!(log.at(0).unwrap().unwrap().number, log.first);

@@ -137,7 +137,7 @@ pub const ROWS: &[Row] = &[
         "kmsg",
         Entry::Opens {
             open: |_, inode| match task::current().credentials().lock().can(CAP_SYSLOG) {
-                true => Ok(kmsg::unread_file(inode)),
+                true => Ok(kmsg::syslog::proc_kmsg(inode)),
                 false => Err(EPERM),
             },
             permissions: 0o400,
@@ -530,7 +530,7 @@ fn meminfo() -> Result<Vec<u8>> {
     let total = machine_memory() / 1024;
     let free = free_pages * PAGE_SIZE as u64 / 1024;
     let heap = api_alloc::statistics();
-    let (promised, limit) = mem::commitment();
+    let (committed, limit) = mem::commitment();
     let kib = |bytes: usize| bytes as u64 / 1024;
     let mut out = String::new();
     let lines = [
@@ -551,7 +551,7 @@ fn meminfo() -> Result<Vec<u8>> {
         ("SReclaimable", kib(heap.total - heap.used)),
         ("SUnreclaim", kib(heap.used)),
         ("CommitLimit", limit >> 10),
-        ("Committed_AS", promised >> 10),
+        ("Committed_AS", committed >> 10),
         ("VmallocTotal", 34_359_738_367),
         ("Hugepagesize", 2048),
     ];

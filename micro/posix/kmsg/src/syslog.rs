@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The log as syslog(2) reads it: lines with their priority before them. What one reader has taken no other one gets.
+//! The log as syslog(2) and /proc/kmsg show it: lines that begin with their priority. All readers share one position, so each record is read once.
 
 use crate::{CHANGED, CLEARED, Record, append, at, bounds, line};
 use abi::{Events, Result, errno::*};
@@ -12,8 +12,8 @@ use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
-/// A record's number, and how many bytes of its line were taken already.
-static PLACE: SpinLock<(u64, usize)> = SpinLock::new((0, 0));
+/// The shared read position: a record's sequence number and an offset into its line.
+static POSITION: SpinLock<(u64, usize)> = SpinLock::new((0, 0));
 
 fn marked(record: &Record) -> Result<Vec<u8>> {
     let mut out = Vec::new();
@@ -22,17 +22,17 @@ fn marked(record: &Record) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Hands up to `room` bytes that nobody read to `put`, which says how many it took (SYSLOG_ACTION_READ); `EAGAIN` when there is nothing, and
-/// [`crate::changed`] is woken by more.
-pub fn take_unread(room: usize, mut put: impl FnMut(&[u8]) -> Result<usize>) -> Result<usize> {
+/// SYSLOG_ACTION_READ: passes up to `room` unread bytes to `put`, which returns how many it took. `EAGAIN` if the log has no unread records; then
+/// [`crate::changed`] is woken by the next record.
+pub fn read(room: usize, mut put: impl FnMut(&[u8]) -> Result<usize>) -> Result<usize> {
     let mut done = 0;
     while done < room {
-        let place = *PLACE.lock();
-        let Some(record) = at(place.0)? else { break };
-        let skipped = if record.number == place.0 { place.1 } else { 0 };
+        let position = *POSITION.lock();
+        let Some(record) = at(position.0)? else { break };
+        let skipped = if record.number == position.0 { position.1 } else { 0 };
         let text = marked(&record)?;
         let rest = text.get(skipped..).unwrap_or_default();
-        // A line that does not fit is cut where it is the only one.
+        // Only the first line may be split.
         if done > 0 && rest.len() > room - done {
             break;
         }
@@ -42,8 +42,8 @@ pub fn take_unread(room: usize, mut put: impl FnMut(&[u8]) -> Result<usize>) -> 
                 done += taken;
                 let is_over = taken == rest.len();
                 let next = if is_over { (record.number + 1, 0) } else { (record.number, skipped + taken) };
-                // Whoever was here meanwhile has the same lines.
-                *PLACE.lock() = next;
+                // Another reader may have read the same lines meanwhile; Linux serialises readers by a mutex.
+                *POSITION.lock() = next;
                 if taken < part.len() {
                     break;
                 }
@@ -55,9 +55,9 @@ pub fn take_unread(room: usize, mut put: impl FnMut(&[u8]) -> Result<usize>) -> 
     if done == 0 && room > 0 { Err(EAGAIN) } else { Ok(done) }
 }
 
-/// Bytes that are not read (SYSLOG_ACTION_SIZE_UNREAD).
-pub fn unread() -> Result<usize> {
-    let (number, taken) = *PLACE.lock();
+/// SYSLOG_ACTION_SIZE_UNREAD: the unread bytes.
+pub fn size_unread() -> Result<usize> {
+    let (number, taken) = *POSITION.lock();
     let mut sum = 0;
     let mut next = number;
     while let Some(record) = at(next)? {
@@ -68,7 +68,7 @@ pub fn unread() -> Result<usize> {
     Ok(sum)
 }
 
-/// The last lines that fit into `room` bytes, of those that were not cleared, and the number behind them.
+/// SYSLOG_ACTION_READ_ALL: the newest lines that fit into `room` bytes, without cleared ones, and the sequence number that follows them.
 pub fn read_all(room: usize) -> Result<(Vec<u8>, u64)> {
     let end = bounds().1;
     let mut out: Vec<u8> = Vec::new();
@@ -79,7 +79,7 @@ pub fn read_all(room: usize) -> Result<(Vec<u8>, u64)> {
         out.extend(&text);
         next = record.number + 1;
     }
-    // Whole lines.
+    // Linux returns whole lines.
     while out.len() > room {
         let first = out.iter().position(|byte| *byte == b'\n').map_or(out.len(), |at| at + 1);
         out.drain(..first);
@@ -88,16 +88,16 @@ pub fn read_all(room: usize) -> Result<(Vec<u8>, u64)> {
 }
 
 /// /proc/kmsg.
-struct UnreadFile(Arc<dyn Inode>);
+struct ProcKmsg(Arc<dyn Inode>);
 
-/// Opens /proc/kmsg; the caller has asked who may.
-pub fn unread_file(inode: &Arc<dyn Inode>) -> Arc<dyn File> {
-    Arc::new(UnreadFile(inode.clone()))
+/// Opens /proc/kmsg. The caller has checked CAP_SYSLOG.
+pub fn proc_kmsg(inode: &Arc<dyn Inode>) -> Arc<dyn File> {
+    Arc::new(ProcKmsg(inode.clone()))
 }
 
-impl File for UnreadFile {
+impl File for ProcKmsg {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
-        take_unread(to.remaining(), |part| to.put_up_to_fault(part))
+        read(to.remaining(), |part| to.put_up_to_fault(part))
     }
 
     fn can_write(&self) -> bool {
@@ -109,7 +109,7 @@ impl File for UnreadFile {
     }
 
     fn poll(&self) -> Events {
-        Events::NONE.with(Events::READABLE, PLACE.lock().0 < bounds().1)
+        Events::NONE.with(Events::READABLE, POSITION.lock().0 < bounds().1)
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
