@@ -46,11 +46,10 @@ const ON_PROCESS_MACHINES: [&str; 29] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 17] = [
+const WITH_LONG: [&str; 16] = [
     "clients",
     "combinations",
     "crio",
-    "daemons",
     "disk",
     "fuzz",
     "kubernetes",
