@@ -63,6 +63,12 @@ int main(void) {
     CHECK(one != MAP_FAILED && other != MAP_FAILED && lazy != MAP_FAILED && read != MAP_FAILED);
     CHECK(mprotect(read, total * 2, RW) == -1 && errno == ENOMEM && mprotect(read, total / 2, RW) == 0);
     CHECK(munmap(one, total / 4 * 3) == 0 && munmap(other, total / 4 * 3) == 0 && munmap(lazy, total * 2) == 0 && munmap(read, total * 2) == 0);
+    // Pages of a file are the file's, however long a mapping of it is.
+    int file = memfd_create("file", 0);
+    CHECK(file >= 0 && ftruncate(file, 4096) == 0);
+    void *shared = mmap(0, 4096, RW, MAP_SHARED, file, 0);
+    CHECK(shared != MAP_FAILED && (shared = mremap(shared, 4096, total * 2, MREMAP_MAYMOVE)) != MAP_FAILED);
+    CHECK(munmap(shared, total * 2) == 0 && close(file) == 0);
     // No more than there may be in all.
     CHECK(store("overcommit_ratio", 80) == 0 && setting("overcommit_kbytes") == 0 && said("CommitLimit") <= total / 10 * 8 && said("CommitLimit") > total / 2);
     CHECK(store("overcommit_memory", 2) == 0);

@@ -59,10 +59,14 @@ fn limit(total: u64) -> u64 {
     }
 }
 
-/// Checks whether `pages` more may be committed; `ENOMEM` if not.
-pub(crate) fn check(pages: u64) -> Result<()> {
+/// Checks whether `pages` more may be committed; `ENOMEM` if not. By default nothing is counted, for every request is granted.
+pub(crate) fn check(pages: impl FnOnce() -> u64) -> Result<()> {
+    let mode = OVERCOMMIT[0].get();
+    if mode == ALWAYS {
+        return Ok(());
+    }
     let total = api_mem::statistics().0;
-    match allows(OVERCOMMIT[0].get(), pages, COMMITTED.load(Ordering::Relaxed), total, limit(total)) {
+    match allows(mode, pages(), COMMITTED.load(Ordering::Relaxed), total, limit(total)) {
         true => Ok(()),
         false => Err(ENOMEM),
     }

@@ -625,7 +625,7 @@ impl Inner {
             || too_near
             || end - address > limits.stack
             || self.pages + growth / PAGE > limits.address_space / PAGE
-            || commit::check(growth / PAGE).is_err()
+            || commit::check(|| growth / PAGE).is_err()
         {
             return unmapped;
         }

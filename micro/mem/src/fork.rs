@@ -86,7 +86,7 @@ impl Inner {
             (copy.flags.locked, copy.flags.on_fault) = (false, false);
             copy.text = vma.text.as_ref().map(|text| texts.copy(text)).transpose()?;
             if copy.flags.is_committed() {
-                commit::check((vma.end - start) / PAGE)?;
+                commit::check(|| (vma.end - start) / PAGE)?;
             }
             child.account(&copy.flags, (vma.end - start) as i64);
             child.tree.insert_apart(start, copy);

@@ -94,9 +94,8 @@ impl Inner {
         if private_write && !request.grows_down && self.data_pages + pages > self.limits.data / PAGE {
             return Err(ENOMEM);
         }
-        let is_shared_anonymous = request.shared && request.file.is_none();
-        if (private_write || is_shared_anonymous) && !(request.no_reserve && commit::allows_no_reserve()) {
-            commit::check(pages)?;
+        if private_write && !(request.no_reserve && commit::allows_no_reserve()) {
+            commit::check(|| pages)?;
         }
         if (request.locked || self.lock_future) && self.locked_pages + pages > self.limits.locked / PAGE {
             return Err(EAGAIN);

@@ -334,9 +334,6 @@ impl Space {
         let start = inner.place(&request, length)?;
         let end = start + length;
         inner.check_limits(&request, start, length)?;
-        if fixed {
-            inner.remove(start, end, &mut unsaved)?;
-        }
         let flags = VmFlags {
             rights: request.rights,
             most: request.most,
@@ -347,6 +344,13 @@ impl Space {
             no_reserve: request.no_reserve && commit::allows_no_reserve(),
             ..VmFlags::default()
         };
+        // The object is committed at its full length here: mappings of it, also later ones, are not.
+        if request.shared && request.file.is_none() && !flags.no_reserve {
+            commit::check(|| length / PAGE)?;
+        }
+        if fixed {
+            inner.remove(start, end, &mut unsaved)?;
+        }
         let mut vma = Vma::anonymous(end, flags);
         vma.name = request.name;
         let is_file = request.file.is_some();
@@ -780,11 +784,12 @@ impl Inner {
     /// Gives the range other rights; all of it is mapped and may have them.
     pub(crate) fn protect(&mut self, start: u64, end: u64, rights: Prot) -> Result<()> {
         if rights.contains(Prot::WRITE) {
-            let parts = self.tree.overlapping(start, end);
-            let parts = parts.filter(|(_, vma)| {
-                VmFlags { rights, ..vma.flags }.is_committed() && !vma.flags.is_committed()
-            });
-            commit::check(parts.map(|(from, vma)| (vma.end.min(end) - (*from).max(start)) / PAGE).sum())?;
+            commit::check(|| {
+                let parts = self.tree.overlapping(start, end).filter(|(_, vma)| {
+                    VmFlags { rights, ..vma.flags }.is_committed() && !vma.flags.is_committed()
+                });
+                parts.map(|(from, vma)| (vma.end.min(end) - (*from).max(start)) / PAGE).sum()
+            })?;
         }
         self.pager.split(start)?;
         self.pager.split(end)?;
