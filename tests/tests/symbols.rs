@@ -207,8 +207,8 @@ fn count_words<'a>(text: &'a str, counts: &mut BTreeMap<&'a str, usize>) {
 fn what_kernel_crates_offer_is_used() {
     // Programs that are compiled with the kernel use it.
     let for_programs = root().join("micro/raw/rust");
-    let all: Vec<_> =
-        ["micro", "host", "cli", "tests", "fuzz"].map(|folder| sources(&root().join(folder))).concat();
+    let folders = ["micro", "host", "cli", "tests", "fuzz"];
+    let all: Vec<_> = folders.iter().flat_map(|folder| sources(&root().join(folder))).collect();
     let mut counts = BTreeMap::new();
     all.iter().for_each(|(_, text)| count_words(text, &mut counts));
     let mut unused = Vec::new();

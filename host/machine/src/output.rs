@@ -166,21 +166,15 @@ impl Printed {
             };
             let [has_output, has_console] = both.map(|one| !one.revents().is_empty());
             // Whatever is found in the later stream was sent after everything in the earlier one, so the earlier one is read first.
-            let length = if self.has_moved {
-                match take(&mut self.output, buffer)? {
-                    0 if has_console => take(&mut self.console, buffer)?,
-                    length => length,
-                }
-            } else {
-                match take(&mut self.console, buffer)? {
-                    0 if has_output => {
-                        let length = take(&mut self.output, buffer)?;
-                        self.has_moved = length > 0;
-                        length
-                    }
-                    length => length,
-                }
+            let (earlier, later, has_later) = match self.has_moved {
+                true => (&mut self.output, &mut self.console, has_console),
+                false => (&mut self.console, &mut self.output, has_output),
             };
+            let mut length = take(earlier, buffer)?;
+            if length == 0 && has_later {
+                length = take(later, buffer)?;
+                self.has_moved |= length > 0;
+            }
             if length > 0 {
                 return Ok(length);
             }

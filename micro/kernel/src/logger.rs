@@ -129,14 +129,9 @@ impl Log for Logger {
         if u64::from(number) >= PRINTK[0].get() {
             return;
         }
-        let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
-        let level = match record.level() {
-            Level::Error => "error: ",
-            Level::Warn => "warning: ",
-            _ => "",
-        };
         // Writing to the buffer cannot fail.
-        let _ = write!(port, "{WORD}[{seconds:5}.{micros:06}] {level}{}{left_out}", record.args());
+        let _ =
+            write!(port, "{WORD}{}{}{}{left_out}", kmsg::Stamp(now), kmsg::level_word(number), record.args());
         port.flush();
         api_plat::status_write(b"\n");
     }

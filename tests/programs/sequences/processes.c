@@ -271,11 +271,15 @@ static void (*const steps[])(void) = {
     forks, forks, waits, waits, waits, sends, sends, sends, blocks, takes, takes, looks, acts, counts, groups, groups, settles,
 };
 
-// It is there and has not ended: one that has is a zombie until somebody waits for it.
-static int is_alive(pid_t pid) {
+static char state_of(pid_t pid) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    char letter = pid > 0 ? state_in(path) : '-';
+    return pid > 0 ? state_in(path) : '-';
+}
+
+// It is there and has not ended: one that has is a zombie until somebody waits for it.
+static int is_alive(pid_t pid) {
+    char letter = state_of(pid);
     return letter != '-' && letter != 'Z' && letter != 'X';
 }
 
@@ -304,9 +308,7 @@ static void settle(void) {
         usleep(1500);
         int run = 0;
         for (int slot = 0; slot < SLOTS; slot++) {
-            char path[64];
-            snprintf(path, sizeof path, "/proc/%d/stat", shared->pids[slot]);
-            char letter = shared->pids[slot] > 0 ? state_in(path) : '-';
+            char letter = state_of(shared->pids[slot]);
             run += letter == 'R' || letter == 'D';
         }
         if (run == 0)

@@ -279,7 +279,7 @@ pub trait File: Any + Send + Sync {
         true
     }
 
-    /// lseek(2) for files that keep a position of their own (/dev/kmsg); `None`: the generic lseek applies.
+    /// lseek(2) for files that are not seekable and keep a position of their own (/dev/kmsg); `None`: the generic lseek applies.
     fn seek_itself(&self, offset: i64, whence: u32) -> Option<Result<u64>> {
         let _ = (offset, whence);
         None

@@ -379,10 +379,10 @@ pub fn write_with(
 pub fn lseek(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     let (offset, whence) = (call.long(1), call.uint(2));
-    if let Some(answer) = description.file().seek_itself(offset, whence) {
-        return answer.map(|to| to as usize);
-    }
     if !description.is_seekable() {
+        if let Some(answer) = description.file().seek_itself(offset, whence) {
+            return answer.map(|to| to as usize);
+        }
         // Linux' epoll, eventfd and their like have a position that never moves; pipes, sockets and terminals none.
         let streams = [FileType::Fifo, FileType::Socket, FileType::CharDevice];
         return match description.file().stat()?.kind {

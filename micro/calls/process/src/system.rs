@@ -168,12 +168,9 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
             let mut put = |part: &[u8]| {
                 to.add(done as u64).write_slice(part).map(|()| part.len()).inspect(|n| done += n)
             };
-            return match kmsg::syslog::read(room, &mut put) {
-                Err(EAGAIN) => wait::on_queue(kmsg::changed(), Events::ALL, wait::FOREVER, || {
-                    kmsg::syslog::read(room, &mut put)
-                }),
-                taken => taken,
-            };
+            return wait::on_queue(kmsg::changed(), Events::ALL, wait::FOREVER, || {
+                kmsg::syslog::read(room, &mut put)
+            });
         }
         READ_ALL | READ_CLEAR => {
             let (text, end) = kmsg::syslog::read_all(call.int(2) as usize)?;

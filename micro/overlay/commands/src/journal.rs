@@ -28,12 +28,7 @@ fn since(mut number: u64) -> Result<(Vec<u8>, u64), Failure> {
     let mut out = Vec::new();
     let failed = |_| Failure::new("there is no memory for it");
     while let Some(record) = kmsg::at(number).map_err(failed)? {
-        let word = match record.priority & 7 {
-            0..=3 => "error: ",
-            4 => "warning: ",
-            _ => "",
-        };
-        kmsg::line(&record, word, &mut out).map_err(failed)?;
+        kmsg::line(&record, kmsg::level_word(record.priority), &mut out).map_err(failed)?;
         number = record.number + 1;
     }
     Ok((out, number))

@@ -6,9 +6,10 @@ use crate::serial::{self, unilith_machine_write_raw};
 use crate::x86::{inb, outb, outl, outw, write_bytes};
 use crate::xen;
 use api_boot::{EXIT_PORT, STATUS_PORT, Status};
+use api_lock::SpinLock;
 use core::arch::asm;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 /// A status line as it is written, in few pieces: on the console each piece has its own bytes around it.
 struct Port {
@@ -110,24 +111,18 @@ fn unilith_plat_power_off(status: &Status) -> ! {
     off(matches!(status, Status::Exit { code: 0 }))
 }
 
-/// A `fn() -> bool`, or null.
-static IS_SENT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static IS_SENT: SpinLock<Option<fn() -> bool>> = SpinLock::new(None);
 
 /// Registers a check that crash reports wait for: the program's output goes by another device than the report. The check runs with
 /// interrupts off while all other processors are stopped, so it must neither wait for a lock nor allocate.
 pub fn before_reports(is_sent: fn() -> bool) {
-    IS_SENT.store(is_sent as *mut (), Ordering::Release);
+    *IS_SENT.lock() = Some(is_sent);
 }
 
 #[unsafe(no_mangle)]
 fn unilith_machine_has_sent_all() -> bool {
-    let is_sent = IS_SENT.load(Ordering::Acquire);
-    if is_sent.is_null() {
-        return true;
-    }
-    // SAFETY: only `before_reports` stores there, and it stores a `fn() -> bool`.
-    let is_sent: fn() -> bool = unsafe { core::mem::transmute(is_sent) };
-    is_sent()
+    let is_sent = IS_SENT.try_lock().and_then(|is_sent| *is_sent);
+    is_sent.is_none_or(|is_sent| is_sent())
 }
 
 /// As [`Status::Failed`], without the heap that its `String` needs.

@@ -175,10 +175,28 @@ pub fn clear_before(number: u64) {
     CLEARED.store(number, Ordering::Relaxed);
 }
 
+/// Formats a time since boot in nanoseconds as printk does: `[    1.234567] `.
+pub struct Stamp(pub u64);
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.0 / 1_000_000_000, self.0 / 1000 % 1_000_000);
+        write!(f, "[{seconds:5}.{micros:06}] ")
+    }
+}
+
+/// The word for a record's level in logs that people read.
+pub fn level_word(priority: u16) -> &'static str {
+    match priority & 7 {
+        0..=3 => "error: ",
+        4 => "warning: ",
+        _ => "",
+    }
+}
+
 /// Appends a record to `out` as a line: `[seconds since boot]`, `word`, text. `ENOMEM` if `out` cannot grow.
 pub fn line(record: &Record, word: &str, out: &mut Vec<u8>) -> Result<()> {
-    let (seconds, micros) = (record.time_ns / 1_000_000_000, record.time_ns / 1000 % 1_000_000);
-    append(out, format_args!("[{seconds:5}.{micros:06}] {word}"))?;
+    append(out, format_args!("{}{word}", Stamp(record.time_ns)))?;
     out.reserve_fallibly(record.text.len() + 1).map_err(|_| ENOMEM)?;
     out.extend(&record.text);
     out.push(b'\n');

@@ -5,7 +5,6 @@ use crate::{CHANGED, CLEARED, Record, append, at, bounds, line};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::Reserve;
 use api_fs::{File, Inode, Sink, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -15,11 +14,10 @@ use core::sync::atomic::Ordering;
 /// The shared read position: a record's sequence number and an offset into its line.
 static POSITION: SpinLock<(u64, usize)> = SpinLock::new((0, 0));
 
-fn marked(record: &Record) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    append(&mut out, format_args!("<{}>", record.priority))?;
-    line(record, "", &mut out)?;
-    Ok(out)
+/// Appends a record's line with its priority in front.
+fn marked_line(record: &Record, out: &mut Vec<u8>) -> Result<()> {
+    append(out, format_args!("<{}>", record.priority))?;
+    line(record, "", out)
 }
 
 /// SYSLOG_ACTION_READ: passes up to `room` unread bytes to `put`, which returns how many it took. `EAGAIN` if the log has no unread records; then
@@ -30,7 +28,8 @@ pub fn read(room: usize, mut put: impl FnMut(&[u8]) -> Result<usize>) -> Result<
         let position = *POSITION.lock();
         let Some(record) = at(position.0)? else { break };
         let skipped = if record.number == position.0 { position.1 } else { 0 };
-        let text = marked(&record)?;
+        let mut text = Vec::new();
+        marked_line(&record, &mut text)?;
         let rest = text.get(skipped..).unwrap_or_default();
         // Only the first line may be split.
         if done > 0 && rest.len() > room - done {
@@ -61,8 +60,9 @@ pub fn size_unread() -> Result<usize> {
     let mut sum = 0;
     let mut next = number;
     while let Some(record) = at(next)? {
-        let length = marked(&record)?.len();
-        sum += if record.number == number { length.saturating_sub(taken) } else { length };
+        let mut text = Vec::new();
+        marked_line(&record, &mut text)?;
+        sum += if record.number == number { text.len().saturating_sub(taken) } else { text.len() };
         next = record.number + 1;
     }
     Ok(sum)
@@ -74,9 +74,7 @@ pub fn read_all(room: usize) -> Result<(Vec<u8>, u64)> {
     let mut out: Vec<u8> = Vec::new();
     let mut next = CLEARED.load(Ordering::Relaxed);
     while let Some(record) = at(next)?.filter(|record| record.number < end) {
-        let text = marked(&record)?;
-        out.reserve_fallibly(text.len()).map_err(|_| ENOMEM)?;
-        out.extend(&text);
+        marked_line(&record, &mut out)?;
         next = record.number + 1;
     }
     // Linux returns whole lines.
